@@ -1,0 +1,34 @@
+# Each verb sets up what it needs: a virtual environment in .venv, installed with the constraints.
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.PHONY: all demo test lint types clean
+
+all: lint types test
+
+demo: .venv/installed
+	$(BIN)/protofission demo --out demo
+
+# One thread a process: two test workers share the cores better than two thread pools do.
+test: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed-dev
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv demo dist
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -c constraints.txt -e .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/pip install --quiet -c constraints.txt -e .[dev]
+	touch $@

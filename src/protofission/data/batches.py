@@ -1,0 +1,87 @@
+"""Batches as a function of (seed, step): epochs are permutations, views are drawn per step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from protofission.data.augment import Augmentations
+from protofission.data.images import TrainingData
+from protofission.errors import require
+from protofission.records import Batch, Layout, Views
+from protofission.rng import step_rng
+
+
+class IndexStream:
+    """Endless epochs of 0 ... size - 1, each in an order of its own, cut into batches.
+
+    A batch may span two epochs; within an epoch no index repeats.
+    """
+
+    def __init__(self, size: int, batch: int, seed: int, stream: str) -> None:
+        require(
+            size >= 1 or batch == 0,
+            f"There is no {stream} image, but a batch wants {batch}: add some.",
+        )
+        self.size, self.batch, self.seed, self.stream = size, batch, seed, stream
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
+
+    def at(self, step: int) -> Tensor:
+        """(batch,): the indices of a step."""
+        if not self.batch:
+            return torch.empty(0, dtype=torch.long)
+        position = step * self.batch + torch.arange(self.batch)
+        epochs = torch.div(position, self.size, rounding_mode="floor")
+        parts = [
+            self._permutation(epoch)[position[epochs == epoch] % self.size]
+            for epoch in sorted(set(epochs.tolist()))
+        ]
+        return torch.cat(parts)
+
+    def _permutation(self, epoch: int) -> Tensor:
+        if epoch != self._epoch:
+            generator = step_rng(self.seed, epoch, f"order of {self.stream}")
+            self._epoch, self._order = epoch, torch.randperm(self.size, generator=generator)
+        return self._order
+
+
+class Batches:
+    """All views of each step's labeled and unlabeled images, as one tensor for one forward."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        views: Views,
+        augmentations: Augmentations,
+        labeled_batch: int,
+        unlabeled_batch: int,
+        seed: int,
+    ) -> None:
+        self.data, self.views, self.augmentations, self.seed = data, views, augmentations, seed
+        self.layout = Layout(
+            labeled_batch if views.labeled else 0,
+            unlabeled_batch if views.unlabeled else 0,
+            len(views.labeled),
+            len(views.unlabeled),
+        )
+        self._labeled = IndexStream(len(data.labeled), self.layout.labeled, seed, "labeled")
+        self._unlabeled = IndexStream(len(data.unlabeled), self.layout.unlabeled, seed, "unlabeled")
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step."""
+        generator = step_rng(self.seed, step, "views")
+        labeled, unlabeled = self._labeled.at(step), self._unlabeled.at(step)
+        images = {
+            "labeled": self.data.labeled[labeled],
+            "unlabeled": self.data.unlabeled[unlabeled],
+        }
+        parts = [
+            self.augmentations.view(name, images[kind], generator)
+            for number in range(max(len(self.views.labeled), len(self.views.unlabeled)))
+            for kind, names in (
+                ("labeled", self.views.labeled),
+                ("unlabeled", self.views.unlabeled),
+            )
+            for name in names[number : number + 1]
+        ]
+        return Batch(torch.cat(parts), self.data.labels[labeled], self.layout)

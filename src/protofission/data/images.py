@@ -1,0 +1,105 @@
+"""Image sets, and the two halves of one: what training may see, and what judges it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protofission.data.splits import Split
+from protofission.errors import require
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images with their classes."""
+
+    pixels: NDArray[np.uint8]
+    """(N, channels, height, width)."""
+    labels: Labels
+    """(N,): places in `class_names`."""
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require(
+            self.pixels.ndim == 4 and len(self.pixels) == len(self.labels),
+            f"{len(self.labels)} labels do not fit images of the shape {self.pixels.shape}: "
+            "(N, channels, height, width) is wanted.",
+        )
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What training gets: labels of the labeled images, and no others."""
+
+    labeled: Tensor
+    """(images, ...) inputs in [0, 1]."""
+    labels: Tensor
+    """Their classes, in [0, S)."""
+    unlabeled: Tensor
+    """(images, ...): the pool."""
+    num_seen: int
+    """S."""
+    num_classes: int
+    """Seen and novel ones."""
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.labels) == len(self.labeled),
+            f"{len(self.labels)} labels for {len(self.labeled)} labeled images: give one each.",
+        )
+        require(
+            1 <= self.num_seen <= self.num_classes,
+            f"num_seen = {self.num_seen} must be between 1 and the {self.num_classes} classes.",
+        )
+        counts = torch.bincount(self.labels, minlength=self.num_seen)
+        empty = (counts == 0).nonzero().flatten().tolist()
+        require(
+            not empty,
+            f"Seen class {empty[0] if empty else ''} has no labeled image: "
+            "label at least one, or leave the class out.",
+        )
+        require(
+            len(counts) == self.num_seen,
+            f"A label is {len(counts) - 1}, but there are {self.num_seen} seen classes: "
+            "labels run from 0 to num_seen - 1.",
+        )
+        for name, inputs in (("labeled", self.labeled), ("unlabeled", self.unlabeled)):
+            bad = int((~inputs.flatten(1).isfinite().all(1)).sum()) if len(inputs) else 0
+            require(bad == 0, f"{bad} {name} inputs hold NaN or infinity: clean or drop them.")
+
+
+@dataclass(frozen=True)
+class TestData:
+    """What a trained model is judged by. Training never gets it."""
+
+    __test__ = False  # not a test class, whatever pytest thinks of its name
+
+    inputs: Tensor
+    labels: Labels
+    pixels: NDArray[np.uint8]
+    """The images as they are shown to people."""
+
+
+def divide(images: ImageSet, split: Split) -> tuple[TrainingData, TestData]:
+    """An image set by a split, classes renumbered so that the seen ones come first."""
+    labels = split.renumbered(images.labels)
+    training = TrainingData(
+        labeled=as_inputs(images.pixels[split.labeled]),
+        labels=torch.from_numpy(labels[split.labeled]),
+        unlabeled=as_inputs(images.pixels[split.unlabeled]),
+        num_seen=len(split.seen_classes),
+        num_classes=len(images.class_names),
+    )
+    test_pixels = images.pixels[split.test]
+    return training, TestData(as_inputs(test_pixels), labels[split.test], test_pixels)
+
+
+def as_inputs(pixels: NDArray[np.uint8]) -> Tensor:
+    """uint8 pixels as floats in [0, 1]."""
+    return torch.from_numpy(pixels).float().div_(255)

@@ -1,0 +1,24 @@
+"""Bad input: one sentence that names the value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """A value that the caller can mend; the command line prints it and exits with 2."""
+
+
+def require(condition: bool, sentence: str) -> None:
+    """Raise `InputError(sentence)` unless the condition holds."""
+    if not condition:
+        raise InputError(sentence)
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a name that is not one of `known`, with the nearest known one."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return InputError(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")

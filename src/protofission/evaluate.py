@@ -1,0 +1,166 @@
+"""From a model to predictions, and from predictions to numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protofission.data.images import TestData, TrainingData
+from protofission.experiment import Experiment
+from protofission.metrics import (
+    Accuracy,
+    Counts,
+    PrototypeHealth,
+    accuracy,
+    ari,
+    aupr,
+    auroc,
+    contingency,
+    fpr_at_tpr,
+    nmi,
+    prototype_health,
+)
+from protofission.models.model import Model
+from protofission.records import Output
+from protofission.scores import SCORES
+from protofission.train import outputs
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+NO_SLOT = -1
+"""The slot of an image that no prototype claims."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of the test images; true labels stand beside it to judge by."""
+
+    labels: Ints
+    """(N,): true classes, seen ones first."""
+    heads: Ints
+    """(N,): predicted heads; from S on, novel ones."""
+    slots: Ints
+    """(N,): the nearest prototype of the predicted head, or NO_SLOT."""
+    similarities: Floats
+    """(N,): the similarity to that prototype, or to the nearest one of all."""
+    ood_scores: Floats
+    """(N,): higher is more OOD."""
+    prototypes: Floats
+    """(C, V, D)."""
+    mixing: Floats
+    """(C, V): lambda."""
+    num_seen: int
+    num_classes: int
+
+    @property
+    def confusion(self) -> Counts:
+        """(classes, heads): images by true class and predicted head."""
+        return contingency(self.labels, self.heads, self.num_classes, self.num_classes)
+
+    @property
+    def slot_usage(self) -> Counts:
+        """(C, V): images by predicted head and its nearest slot."""
+        claimed = self.slots != NO_SLOT
+        usage = np.zeros(self.prototypes.shape[:2], np.int64)
+        np.add.at(usage, (self.heads[claimed], self.slots[claimed]), 1)
+        return usage
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The numbers of a run."""
+
+    orca: Accuracy
+    strict: Accuracy
+    auc: float
+    """ID against OOD."""
+    aupr: float
+    fpr95: float
+    nmi: float
+    ari: float
+    prototypes: PrototypeHealth
+
+
+def summarize(predictions: Predictions) -> Summary:
+    """All metrics of a set of predictions, each over the whole set at once."""
+    counts, seen = predictions.confusion, predictions.num_seen
+    is_seen = predictions.labels < seen
+    inside, outside = predictions.ood_scores[is_seen], predictions.ood_scores[~is_seen]
+    return Summary(
+        orca=accuracy(counts, seen, "orca"),
+        strict=accuracy(counts, seen, "strict"),
+        auc=auroc(inside, outside),
+        aupr=aupr(inside, outside),
+        fpr95=fpr_at_tpr(inside, outside),
+        nmi=nmi(counts),
+        ari=ari(counts),
+        prototypes=prototype_health(
+            predictions.slot_usage, predictions.prototypes, predictions.mixing
+        ),
+    )
+
+
+def predict(
+    model: Model, experiment: Experiment, training: TrainingData, test: TestData
+) -> Predictions:
+    """Predictions for the test images.
+
+    A method that has no heads for novel classes speaks of them as ORCA made such methods do: it
+    rejects, then clusters what it rejected (k-means on features, as many clusters as novel classes).
+    """
+    chunks = list(outputs(model, test.inputs))
+    scores = torch.cat([ood_scores(chunk, experiment, training.num_seen) for chunk in chunks])
+    heads = torch.cat([chunk.nearest.argmax(-1) for chunk in chunks])
+    slots, sims = _nearest_slots(torch.cat([chunk.similarities for chunk in chunks]), heads)
+    num_novel = training.num_classes - training.num_seen
+    if not experiment.method.discovers and num_novel:
+        labeled = [
+            ood_scores(chunk, experiment, training.num_seen)
+            for chunk in outputs(model, training.labeled)
+        ]
+        rejected = scores > torch.cat(labeled).quantile(experiment.judging.keep)
+        features = torch.cat([chunk.features for chunk in chunks])
+        heads[rejected] = training.num_seen + clusters(
+            features[rejected], num_novel, experiment.seed
+        )
+        slots[rejected] = NO_SLOT
+    prototypes = chunks[0].prototypes
+    return Predictions(
+        labels=test.labels,
+        heads=heads.numpy(),
+        slots=slots.numpy(),
+        similarities=sims.float().numpy(),
+        ood_scores=scores.float().numpy(),
+        prototypes=prototypes.combined.detach().float().numpy(),
+        mixing=prototypes.mixing.detach().float().numpy(),
+        num_seen=training.num_seen,
+        num_classes=training.num_classes,
+    )
+
+
+def ood_scores(output: Output, experiment: Experiment, num_seen: int) -> Tensor:
+    """(N,): the experiment's OOD score over the seen heads, or over all of them by option."""
+    heads = slice(num_seen if experiment.judging.auc_heads == "seen" else None)
+    probs = experiment.method.sigma.probs(output.logits)
+    return SCORES[experiment.judging.ood_score](output.logits[:, heads], probs[:, heads])
+
+
+def clusters(features: Tensor, number: int, seed: int) -> Tensor:
+    """(N,): the k-means cluster of each row."""
+    from sklearn.cluster import KMeans
+
+    if len(features) <= number:
+        return torch.arange(len(features))
+    means = KMeans(number, n_init=10, random_state=seed)
+    return torch.from_numpy(means.fit_predict(features.numpy())).long()
+
+
+def _nearest_slots(similarities: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest slot of each row's head, and its similarity."""
+    sims, slots = similarities[torch.arange(len(heads)), heads].max(-1)
+    return slots, sims

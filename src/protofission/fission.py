@@ -1,0 +1,287 @@
+"""Prototype Fission on one page: Eqs. 1-8 of docs/method.md, then the head that applies them.
+
+Every function is pure and vectorised over rows, classes and slots. Shapes: N rows, C classes,
+V prototypes (slots) a class, D features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from protofission.errors import require, unknown
+from protofission.records import Output, Prototypes
+
+Similarity = Literal["cosine", "euclidean", "mahalanobis"]
+SIMILARITIES: tuple[Similarity, ...] = ("cosine", "euclidean", "mahalanobis")
+
+
+def combine(g: Tensor, l: Tensor, delta: Tensor) -> Tensor:
+    """Eq. 1: p(c,i) = (1 - lambda) norm(g(c)) + lambda norm(l(c,i)).
+
+    Args:
+        g: (C, D), the part that a class's prototypes share.
+        l: (C, V, D), the part of each prototype's own.
+        delta: (C, V).
+
+    Returns:
+        (C, V, D), not normalised.
+    """
+    share = mixing(delta)[..., None]
+    return (1 - share) * F.normalize(g, dim=-1)[:, None] + share * F.normalize(l, dim=-1)
+
+
+def mixing(delta: Tensor) -> Tensor:
+    """Eq. 2: lambda = (tanh delta + 1) / 2, kept inside (0, 1) where tanh rounds to its limits."""
+    eps = torch.finfo(delta.dtype).eps
+    return (0.5 * (delta.tanh() + 1)).clamp(eps, 1 - eps)
+
+
+def similarity(
+    features: Tensor,
+    prototypes: Tensor,
+    kind: Similarity = "cosine",
+    precision_root: Tensor | None = None,
+) -> Tensor:
+    """sim(x,c,i) of Eq. 3, for all prototypes at once.
+
+    Cosine normalises both sides. Euclidean is 1 - |f - p|^2 / 2, which is the cosine where both
+    sides have length 1, so that T and b keep their meaning. Mahalanobis is the same with
+    |W^T (f - p)|^2, that is, with the precision W W^T.
+
+    Args:
+        features: (N, D).
+        prototypes: (C, V, D).
+        precision_root: W, (D, D), for Mahalanobis only.
+
+    Returns:
+        (N, C, V).
+    """
+    flat = prototypes.flatten(0, 1)  # (C V, D)
+    if kind == "cosine":
+        sims = F.normalize(features, dim=-1) @ F.normalize(flat, dim=-1).T
+    else:
+        if precision_root is not None:
+            features, flat = features @ precision_root, flat @ precision_root
+        squares = features.square().sum(-1, keepdim=True) + flat.square().sum(-1)
+        sims = 1 - 0.5 * squares + features @ flat.T
+    return sims.view(len(features), *prototypes.shape[:2])
+
+
+def max_logits(similarities: Tensor) -> Tensor:
+    """Eq. 3: logit(x)[c] = max_i sim(x,c,i). (N, C, V) -> (N, C)."""
+    return similarities.amax(-1)
+
+
+def local_diversity_loss(l: Tensor, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
+    """Eq. 4: the cosines of a class's local parts, over ordered pairs i != j, averaged over classes.
+
+    The sum over pairs is |sum_i u_i|^2 - sum_i |u_i|^2 for unit u_i: linear in V.
+
+    Args:
+        l: (C, V, D).
+        reduction: the mean over the V (V - 1) pairs of a class, or their sum.
+    """
+    unit = F.normalize(l, dim=-1)
+    pairs = unit.sum(1).square().sum(-1) - unit.square().sum((1, 2))  # (C,)
+    slots = l.shape[1]
+    return pairs.mean() / (max(slots * (slots - 1), 1) if reduction == "mean" else 1)
+
+
+def assignments(similarities: Tensor, labels: Tensor, temperature: float = 10.0) -> Tensor:
+    """Eq. 5: A(x)[i] = softmax_i(T sim(x,y,i)), over the slots of the row's own class y.
+
+    Args:
+        similarities: (N, C, V).
+        labels: (N,); a row of NO_CLASS gets the assignment of class 0, to be left out later.
+
+    Returns:
+        (N, V), rows sum to 1.
+    """
+    rows = torch.arange(len(labels), device=labels.device)
+    return (temperature * similarities[rows, labels.clamp_min(0)]).softmax(-1)
+
+
+def class_usage(assigned: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """The mean of A(x) over the rows of each class, (C, V), and the number of these rows, (C,)."""
+    members = F.one_hot(labels + 1, num_classes + 1)[:, 1:].to(assigned.dtype)  # (N, C)
+    counts = members.sum(0)
+    return (members.T @ assigned) / counts.clamp_min(1)[:, None], counts
+
+
+def kl_to_prior(usage: Tensor, prior: Tensor | None = None) -> Tensor:
+    """KL(usage || prior) over the last dimension; the prior is uniform where none is given."""
+    log_prior = -torch.tensor(usage.shape[-1]).log() if prior is None else prior.log()
+    tiny = torch.finfo(usage.dtype).tiny
+    return (usage * (usage.clamp_min(tiny).log() - log_prior.to(usage))).sum(-1)
+
+
+def diversity_loss(
+    assigned: Tensor,
+    labels: Tensor,
+    num_classes: int,
+    prior: Tensor | None = None,
+    *,
+    reduce: Literal["batch_mean", "per_sample"] = "batch_mean",
+    min_samples: int = 1,
+) -> Tensor:
+    """Eq. 6: KL( class mean of A(x) || prior ), averaged over the classes present.
+
+    Args:
+        assigned: (N, V), Eq. 5.
+        labels: (N,) in [0, C), or NO_CLASS for a row that does not count.
+        prior: (V,) or (C, V), each row a distribution; uniform where none is given.
+        reduce: "per_sample" averages KL( A(x) || prior ) over a class instead.
+        min_samples: a class with fewer rows counts as absent.
+    """
+    if reduce == "batch_mean":
+        usage, counts = class_usage(assigned, labels, num_classes)
+        divergence = kl_to_prior(usage, prior)  # (C,)
+    else:
+        own = prior if prior is None or prior.ndim == 1 else prior[labels.clamp_min(0)]
+        divergences = kl_to_prior(assigned, own)[:, None]  # (N, 1)
+        means, counts = class_usage(divergences, labels, num_classes)
+        divergence = means[:, 0]
+    present = (counts >= max(min_samples, 1)).to(assigned.dtype)
+    return (divergence * present).sum() / present.sum().clamp_min(1)
+
+
+def consistency_loss(risk: Callable[[Tensor], Tensor], slot_logits: Tensor) -> Tensor:
+    """Eq. 7: (1/V) sum_i R(sigma(logit(x,i)), y), the risk charged to every slot's own logits.
+
+    Args:
+        risk: takes (N, C) logits, gives a scalar; it is vectorised over the slots.
+        slot_logits: (N, C, V).
+    """
+    return torch.vmap(risk, in_dims=-1)(slot_logits).mean()
+
+
+def fission_loss(
+    risk: Callable[[Tensor], Tensor],
+    output: Output,
+    labels: Tensor,
+    *,
+    diversity_weight: float = 0.001,
+    consistency_weight: float = 0.6,
+    assign_temperature: float = 10.0,
+    prior: Tensor | None = None,
+) -> Tensor:
+    """Eq. 8: L = L_max + lambda_div L_div + lambda_cst L_cst, for a training loop of your own.
+
+    Args:
+        risk: R(sigma(.), y) of any (N, C) logits, for instance
+            ``lambda logits: F.cross_entropy(logits, labels)``.
+        labels: (N,) labels or pseudo-labels; NO_CLASS keeps a row out of L_div.
+    """
+    num_classes = output.similarities.shape[1]
+    assigned = assignments(output.similarities, labels, assign_temperature)
+    return (
+        risk(output.logits)
+        + diversity_weight * diversity_loss(assigned, labels, num_classes, prior)
+        + consistency_weight * consistency_loss(risk, output.slot_logits)
+    )
+
+
+class FissionHead(nn.Module):
+    """V learnable prototypes a class: g, l and delta, and Eqs. 1-3 applied to them.
+
+    With V = 1 it is a cosine head whose weight is the combined prototype.
+
+    Args:
+        num_features: D.
+        num_classes: C, the seen classes first.
+        prototypes: V.
+        temperature: T of Eqs. 10 and 12.
+        offset: b of Eq. 10.
+        similarity: how features are compared with prototypes, see `similarity`.
+        num_seen: S, needed only with `novel_prototypes`; all C where not given.
+        novel_prototypes: prototypes of each class from S on; it divides V. Slot i of such a class
+            is its prototype i modulo this number, so that every class keeps V slots.
+        delta: the start of delta; 0 gives lambda = 1/2.
+        generator: for the random start.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        prototypes: int = 5,
+        *,
+        temperature: float = 10.0,
+        offset: float = 0.0,
+        similarity: Similarity = "cosine",
+        num_seen: int | None = None,
+        novel_prototypes: int | None = None,
+        delta: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(num_features=num_features, num_classes=num_classes, prototypes=prototypes)
+        if similarity not in SIMILARITIES:
+            raise unknown("similarity", similarity, SIMILARITIES)
+        novel = prototypes if novel_prototypes is None else novel_prototypes
+        require(
+            1 <= novel <= prototypes and prototypes % novel == 0,
+            f"novel_prototypes = {novel} must divide prototypes = {prototypes}.",
+        )
+        self.temperature, self.offset, self.similarity = temperature, offset, similarity
+        self.g = nn.Parameter(random_directions(num_classes, num_features, generator=generator))
+        self.l = nn.Parameter(
+            random_directions(num_classes, prototypes, num_features, generator=generator)
+        )
+        self.delta = nn.Parameter(torch.full((num_classes, prototypes), float(delta)))
+        self.precision_root = (
+            nn.Parameter(torch.eye(num_features)) if similarity == "mahalanobis" else None
+        )
+        own = torch.arange(prototypes).repeat(num_classes, 1)
+        own[num_classes if num_seen is None else num_seen :] %= novel
+        self._tied = novel < prototypes
+        self.register_buffer("_own", own, persistent=False)  # (C, V): the prototype behind a slot
+
+    _own: Tensor
+
+    def prototypes(self) -> Prototypes:
+        """The prototypes as they are now."""
+        l: Tensor = self.l
+        delta: Tensor = self.delta
+        if self._tied:
+            classes = torch.arange(len(l), device=l.device)[:, None]
+            l, delta = l[classes, self._own], delta[classes, self._own]
+        return Prototypes(combine(self.g, l, delta), l, mixing(delta))
+
+    def forward(self, features: Tensor) -> Output:
+        """(N, D) features to an `Output` of (N, C, V) similarities."""
+        check_features(features, self.g.shape[-1])
+        prototypes = self.prototypes()
+        sims = similarity(features, prototypes.combined, self.similarity, self.precision_root)
+        return Output(features, sims, max_logits(sims), prototypes, self.temperature, self.offset)
+
+
+def random_directions(*shape: int, generator: torch.Generator | None = None) -> Tensor:
+    """Vectors of length 1 along the last dimension, uniform on the sphere."""
+    return F.normalize(torch.randn(*shape, generator=generator), dim=-1)
+
+
+def check_sizes(**sizes: int) -> None:
+    """Refuse a C, V or D below 1."""
+    for name, size in sizes.items():
+        require(size >= 1, f"{name} = {size} must be at least 1.")
+
+
+def check_features(features: Tensor, num_features: int) -> None:
+    """Refuse features of another width, or with a NaN or an infinity."""
+    require(
+        features.ndim == 2 and features.shape[1] == num_features,
+        f"Features have the shape {tuple(features.shape)}, but the head wants (N, {num_features}).",
+    )
+    if not torch.compiler.is_compiling():
+        bad = len(features) - int(features.isfinite().all(-1).sum())
+        require(
+            bad == 0,
+            f"{bad} of {len(features)} feature vectors hold NaN or infinity: "
+            "clean the input, or lower the learning rate if they came up in training.",
+        )

@@ -1,0 +1,130 @@
+"""FixMatch: pseudo-label the weak view, learn it on the strong view; softmax and sigmoid variants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from protofission.errors import require
+from protofission.methods.base import Method, label_rows
+from protofission.models.heads import HeadSpec
+from protofission.records import NO_CLASS, Step, Targets, Term, Terms, Views
+from protofission.risks import Sigmoid
+
+
+@dataclass(frozen=True)
+class FixMatchTargets(Targets):
+    """What the weak views say of the unlabeled images."""
+
+    pseudo_labels: Tensor
+    """(U,) in [0, C)."""
+    trusted: Tensor
+    """(U,): 1 where the pseudo-label is learnt, else 0."""
+    ood: Tensor
+    """(U,): 1 where the image is taken for none of the classes, else 0."""
+
+
+@dataclass(frozen=True)
+class FixMatch(Method[FixMatchTargets]):
+    """Pseudo-labels of confident weak views are learnt on strong views; the rest is ignored."""
+
+    threshold: float = 0.95
+    """thr: an image is trusted from this probability on."""
+    unlabeled_weight: float = 1.0
+    """Multiplies the risk of the trusted images, averaged over all unlabeled ones."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.threshold <= 1, f"threshold = {self.threshold} must be above 0, at most 1."
+        )
+
+    @property
+    def views(self) -> Views:
+        """A weak view of each labeled image, a weak and a strong one of each unlabeled."""
+        return Views(labeled=("weak",), unlabeled=("weak", "strong"))
+
+    @torch.no_grad()
+    def decide(self, step: Step) -> FixMatchTargets:
+        """Pseudo-label and trust by the weak view; L_div divides the strong view by them."""
+        confidence, pseudo_labels = self.sigma.probs(step.unlabeled(step.logits, 0)).max(-1)
+        trusted = confidence >= self.threshold
+        classes = label_rows(step)
+        strong = step.layout.unlabeled_rows(1)
+        classes[strong] = torch.where(trusted, pseudo_labels, NO_CLASS)
+        ood = self.taken_for_ood(step, confidence)
+        return FixMatchTargets(classes, pseudo_labels, trusted.to(confidence), ood.to(confidence))
+
+    def taken_for_ood(self, step: Step, confidence: Tensor) -> Tensor:
+        """(U,): which images are taken for OOD; here none, a doubtful image is ignored."""
+        return torch.zeros_like(confidence, dtype=torch.bool)
+
+    def risk(self, step: Step, targets: FixMatchTargets, logits: Tensor) -> Terms:
+        """R of the labels on the weak view, R of trusted pseudo-labels on the strong view."""
+        unlabeled = self.sigma.risk(step.unlabeled(logits, 1), targets.pseudo_labels)
+        return (
+            Term("supervised", self.sigma.risk(step.labeled(logits), step.labels).mean()),
+            Term("pseudo", (unlabeled * targets.trusted).mean(), self.unlabeled_weight),
+        )
+
+
+@dataclass(frozen=True)
+class FixMatchSigmoid(FixMatch):
+    """FixMatch with one-vs-all sigmoids, which takes doubtful images for OOD (Eq. 9).
+
+    Read literally, every image below the threshold is OOD from the first step on. At T = 10, b = 5
+    that asks for a cosine of 0.794, so nearly the whole pool would be pushed away; hence a warm-up
+    and a band of images that are neither trusted nor OOD.
+    """
+
+    ood_weight: float = 1.0
+    """Multiplies the risk of the images taken for OOD, averaged over all unlabeled ones."""
+    ood_warmup: float = 0.25
+    """The share of training before which no image is taken for OOD."""
+    ood_below: float = 0.5
+    """An image is taken for OOD below this probability; from here to the threshold it is ignored."""
+    literal: bool = False
+    """The paper's words: no warm-up and no band, whatever the two options above say."""
+    ood_on: Literal["max", "slots"] = "max"
+    """Whether Eq. 9 is charged to the max-logits alone, or with fission to each slot too."""
+    bce_reduction: Literal["sum", "mean"] = "sum"
+    """How the binary risks of a row's classes are put together."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            0 <= self.ood_warmup <= 1, f"ood_warmup = {self.ood_warmup} must be between 0 and 1."
+        )
+        require(
+            0 <= self.ood_below <= self.threshold,
+            f"ood_below = {self.ood_below} must be between 0 and the threshold, {self.threshold}.",
+        )
+
+    @property
+    def sigma(self) -> Sigmoid:
+        """One-vs-all sigmoids."""
+        return Sigmoid(self.bce_reduction)
+
+    @property
+    def head(self) -> HeadSpec:
+        """A linear head; a cosine head in its place takes the T and b of Eq. 10."""
+        return HeadSpec("linear", offset=5.0)
+
+    def taken_for_ood(self, step: Step, confidence: Tensor) -> Tensor:
+        """(U,): images below the band, once the warm-up is over."""
+        below = self.threshold if self.literal else self.ood_below
+        begun = self.literal or step.progress >= self.ood_warmup
+        return (confidence < below) & begun
+
+    def slot_targets(self, targets: FixMatchTargets) -> FixMatchTargets:
+        """Slots are charged with Eq. 9 only where `ood_on` says so."""
+        if self.ood_on == "slots":
+            return targets
+        return replace(targets, ood=torch.zeros_like(targets.ood))
+
+    def risk(self, step: Step, targets: FixMatchTargets, logits: Tensor) -> Terms:
+        """FixMatch's, and Eq. 9 on the strong view of the images taken for OOD."""
+        ood = self.sigma.none_risk(step.unlabeled(logits, 1)) * targets.ood
+        return (*super().risk(step, targets, logits), Term("ood", ood.mean(), self.ood_weight))

@@ -1,0 +1,172 @@
+"""ORCA: seen classes by a margin that waits for the novel ones, novel classes by pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from protofission.errors import require
+from protofission.methods.base import Method, label_rows
+from protofission.models.heads import HeadSpec
+from protofission.records import NO_CLASS, Output, Step, Targets, Term, Terms, Views
+
+
+@dataclass(frozen=True)
+class OrcaTargets(Targets):
+    """Partners and margin of a step."""
+
+    partners: Tensor
+    """(L + U,): the index of each image's partner among all images, labeled first."""
+    margin: Tensor
+    """A scalar, added to the true logit of a labeled image."""
+    entropy_weight: float
+
+
+@dataclass(frozen=True)
+class Orca(Method[OrcaTargets]):
+    """Margin cross entropy on labels, agreement of pairs, and an even use of the heads."""
+
+    margin_cap: float = 0.5
+    """The margin is T min(u, cap), u the mean uncertainty of the pool before the epoch."""
+    margin_on: Literal["max", "both"] = "both"
+    """With fission: the margin in the risk of the max-logits alone, or of each slot too."""
+    pair_weight: float = 1.0
+    """Multiplies the pairwise loss, Eq. 11."""
+    pair_space: Literal["feature", "logit", "prob"] = "feature"
+    """Where an unlabeled image's nearest neighbour is looked for, by cosine."""
+    pair_labeled: bool = True
+    """Whether labeled images have partners too, or unlabeled ones only."""
+    pair_detach: bool = False
+    """Whether the partner's side is kept from the gradient."""
+    entropy_weight: float = 1.0
+    """Multiplies the negative entropy of the mean probability."""
+    entropy_on: Literal["max", "both"] = "both"
+    """With fission: that entropy for the max-logits alone, or for each slot too."""
+    hard_threshold: float = 0.95
+    """From this probability on an unlabeled image has a hard class, which only L_div reads."""
+
+    def __post_init__(self) -> None:
+        require(self.margin_cap >= 0, f"margin_cap = {self.margin_cap} must be at least 0.")
+        require(
+            0 < self.hard_threshold <= 1,
+            f"hard_threshold = {self.hard_threshold} must be above 0, at most 1.",
+        )
+
+    @property
+    def views(self) -> Views:
+        """Two weak views of every image."""
+        return Views(labeled=("weak", "weak"), unlabeled=("weak", "weak"))
+
+    @property
+    def head(self) -> HeadSpec:
+        """10 cos."""
+        return HeadSpec("cosine")
+
+    @property
+    def discovers(self) -> bool:
+        """Heads beyond the seen classes are slots for novel ones."""
+        return True
+
+    @property
+    def surveys(self) -> bool:
+        """The margin follows the pool's uncertainty."""
+        return True
+
+    def memory(self, num_classes: int, num_slots: int) -> nn.Module:
+        """The uncertainty of the pool."""
+        memory = nn.Module()
+        memory.register_buffer("uncertainty", torch.ones(()))
+        return memory
+
+    @torch.no_grad()
+    def survey(self, memory: nn.Module, pool: Iterable[Output]) -> None:
+        """u = 1 - mean over the pool of the largest probability."""
+        certainty, images = 0.0, 0
+        for output in pool:
+            certainty += float(self.sigma.probs(output.logits).amax(-1).double().sum())
+            images += len(output.logits)
+        memory.get_buffer("uncertainty").fill_(1 - certainty / images)
+
+    @torch.no_grad()
+    def decide(self, step: Step) -> OrcaTargets:
+        """Partners by view 1, the margin by the last survey, hard classes for L_div."""
+        classes = label_rows(step)
+        for view in range(step.layout.unlabeled_views):
+            confidence, hard = self.sigma.probs(step.unlabeled(step.logits, view)).max(-1)
+            rows = step.layout.unlabeled_rows(view)
+            classes[rows] = torch.where(confidence >= self.hard_threshold, hard, NO_CLASS)
+        uncertainty = step.memory.get_buffer("uncertainty")
+        margin = step.output.temperature * uncertainty.clamp_max(self.margin_cap)
+        return OrcaTargets(classes, self.partners(step), margin, self.entropy_weight)
+
+    def partners(self, step: Step) -> Tensor:
+        """(L + U,): a random labeled image of one's class; the nearest image of all otherwise."""
+        match self.pair_space:
+            case "feature":
+                space = step.output.features
+            case "logit":
+                space = step.logits
+            case "prob":
+                space = self.sigma.probs(step.logits)
+        return torch.cat(
+            [
+                class_partners(step.labels, step.generator),
+                nearest_partners(step.both(space, 0).detach())[len(step.labels) :],
+            ]
+        )
+
+    def slot_targets(self, targets: OrcaTargets) -> OrcaTargets:
+        """Slots go without the margin or the entropy where the options say "max"."""
+        return replace(
+            targets,
+            margin=targets.margin if self.margin_on == "both" else targets.margin * 0,
+            entropy_weight=targets.entropy_weight if self.entropy_on == "both" else 0.0,
+        )
+
+    def risk(self, step: Step, targets: OrcaTargets, logits: Tensor) -> Terms:
+        """Eq. 13: these logits of x_i (view 1) against the max-logits of its partner (view 2)."""
+        labeled = step.labeled(logits, 0)
+        margin = targets.margin * F.one_hot(step.labels, logits.shape[-1])
+        own = step.both(logits, 0).log_softmax(-1)
+        other = step.both(step.logits, 1)[targets.partners].log_softmax(-1)
+        if self.pair_detach:
+            other = other.detach()
+        pairs = pair_loss(own, other)
+        if not self.pair_labeled:
+            pairs = pairs[len(step.labels) :]
+        return (
+            Term("supervised", self.sigma.risk(labeled + margin, step.labels).mean()),
+            Term("pairs", pairs.mean(), self.pair_weight),
+            Term("entropy", negative_entropy(own.exp().mean(0)), targets.entropy_weight),
+        )
+
+
+def pair_loss(log_probs: Tensor, partner_log_probs: Tensor) -> Tensor:
+    """Eq. 11, per row: -log < p_i, p_j >, from log-probabilities so that nothing underflows."""
+    return -(log_probs + partner_log_probs).logsumexp(-1)
+
+
+def negative_entropy(probs: Tensor) -> Tensor:
+    """-H(p) = sum p log p, over the last dimension."""
+    return (probs * probs.clamp_min(torch.finfo(probs.dtype).tiny).log()).sum(-1)
+
+
+def class_partners(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """(L,): for each image another one of its class, drawn evenly; itself where it is alone."""
+    draw = torch.rand(len(labels), len(labels), generator=generator).to(labels.device)
+    draw = draw.masked_fill(labels[:, None] != labels, -1.0)
+    draw.fill_diagonal_(-0.5)
+    return draw.argmax(1)
+
+
+def nearest_partners(space: Tensor) -> Tensor:
+    """(N,): for each row the other row of the highest cosine."""
+    unit = F.normalize(space, dim=-1)
+    cosines = unit @ unit.T
+    cosines.fill_diagonal_(-torch.inf)
+    return cosines.argmax(1)

@@ -1,0 +1,61 @@
+"""SimCLR: two views of an image agree, views of different images do not. No label is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from protofission.errors import require
+from protofission.methods.base import Method, label_rows
+from protofission.models.heads import HeadSpec
+from protofission.records import Step, Targets, Term, Terms, Views
+
+
+@dataclass(frozen=True)
+class SimCLR(Method[Targets]):
+    """Contrastive pretraining; the "logits" are the projected vectors."""
+
+    contrast_temperature: float = 0.2
+    """Divides the cosines of NT-Xent."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.contrast_temperature > 0,
+            f"contrast_temperature = {self.contrast_temperature} must be above 0.",
+        )
+
+    @property
+    def views(self) -> Views:
+        """Two views of each unlabeled image."""
+        return Views(labeled=(), unlabeled=("simclr", "simclr"))
+
+    @property
+    def head(self) -> HeadSpec:
+        """The projection that is thrown away afterwards."""
+        return HeadSpec("projection")
+
+    def decide(self, step: Step) -> Targets:
+        """Nothing: an image's other view is its target."""
+        return Targets(label_rows(step))
+
+    def risk(self, step: Step, targets: Targets, logits: Tensor) -> Terms:
+        """NT-Xent over all images of the batch."""
+        first, second = step.unlabeled(logits, 0), step.unlabeled(logits, 1)
+        return (Term("contrast", nt_xent(first, second, self.contrast_temperature)),)
+
+
+def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """-log of the other view's softmax share among the 2U - 1 other vectors, averaged over all 2U.
+
+    Args:
+        first, second: (U, P), row by row two views of the same image.
+    """
+    unit = F.normalize(torch.cat([first, second]), dim=-1)
+    images = len(first)
+    itself = torch.eye(2 * images, dtype=torch.bool, device=unit.device)
+    logits = (unit @ unit.T / temperature).masked_fill(itself, -torch.inf)
+    other_view = torch.arange(2 * images, device=unit.device).roll(images)
+    return F.cross_entropy(logits, other_view)

@@ -1,0 +1,196 @@
+"""Prototype Fission around any method: the only place where the two meet (Eq. 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from protofission.errors import require
+from protofission.fission import (
+    assignments,
+    class_usage,
+    consistency_loss,
+    diversity_loss,
+    kl_to_prior,
+    local_diversity_loss,
+)
+from protofission.methods.base import Method, T
+from protofission.models.heads import HeadSpec
+from protofission.records import NO_CLASS, Output, Step, Term, Terms, total, Views
+from protofission.risks import Sigma
+
+
+@dataclass(frozen=True)
+class WithFission(Method[T]):
+    """The base's risk on the max-logits, on every slot (L_cst), and L_div. One decision for all."""
+
+    base: Method[T]
+    consistency_weight: float = 0.6
+    """lambda_cst: multiplies L_cst, Eq. 7."""
+    consistency_negatives: Literal["same_slot", "max_slot", "all"] = "same_slot"
+    """What slot i of a row's class is compared with: slot i of the other classes, their nearest
+    slot, or all their slots (log-sum-exp). A row without a class keeps to "same_slot"."""
+    diversity_weight: float = 0.001
+    """lambda_div: multiplies L_div, Eq. 6, and L_ldiv, Eq. 4."""
+    diversity_reduce: Literal["batch_mean", "per_sample"] = "batch_mean"
+    """KL of the mean assignment of a class, or the mean KL of its samples."""
+    diversity_scope: Literal["batch", "ema"] = "batch"
+    """The mean assignment over the batch, or blended with its running mean over the steps."""
+    diversity_momentum: float = 0.9
+    """The share of the running mean, with diversity_scope = "ema"."""
+    diversity_min_samples: int = 2
+    """A class with fewer rows in the batch is left out of L_div: one sample cannot be even."""
+    diversity_classes: Literal["all", "seen"] = "all"
+    """Whether L_div divides novel classes too, or the seen ones only."""
+    local_diversity_weight: float = 1.0
+    """Multiplies L_ldiv within the bracket of lambda_div; 0 is Eq. 8 to the letter."""
+    local_diversity_reduction: Literal["mean", "sum"] = "mean"
+    """L_ldiv as the mean over ordered pairs of slots, or their sum."""
+    assign_temperature: float = 10.0
+    """T of Eq. 5."""
+    prior: tuple[float, ...] | None = None
+    """The prior of Eq. 6, V positive numbers that sum to 1; uniform where none."""
+
+    def __post_init__(self) -> None:
+        require(not isinstance(self.base, WithFission), "The base method already carries fission.")
+        require(
+            self.consistency_weight >= 0,
+            f"consistency_weight = {self.consistency_weight} must be at least 0.",
+        )
+        require(
+            self.diversity_weight >= 0,
+            f"diversity_weight = {self.diversity_weight} must be at least 0.",
+        )
+        require(
+            0 <= self.diversity_momentum < 1,
+            f"diversity_momentum = {self.diversity_momentum} must be at least 0 and below 1.",
+        )
+        require(
+            self.prior is None or (min(self.prior) > 0 and abs(sum(self.prior) - 1) < 1e-6),
+            f"prior = {self.prior} must be positive and sum to 1.",
+        )
+
+    @property
+    def views(self) -> Views:
+        """The base's."""
+        return self.base.views
+
+    @property
+    def sigma(self) -> Sigma:
+        """The base's."""
+        return self.base.sigma
+
+    @property
+    def discovers(self) -> bool:
+        """The base's."""
+        return self.base.discovers
+
+    @property
+    def surveys(self) -> bool:
+        """The base's."""
+        return self.base.surveys
+
+    @property
+    def head(self) -> HeadSpec:
+        """V prototypes in the place of the base's one."""
+        return replace(self.base.head, kind="fission")
+
+    def memory(self, num_classes: int, num_slots: int) -> nn.Module:
+        """The base's memory, and the running mean of A(x) by class, which starts even."""
+        memory = nn.Module()
+        memory.base = self.base.memory(num_classes, num_slots)
+        memory.register_buffer("usage", torch.full((num_classes, num_slots), 1 / num_slots))
+        return memory
+
+    @torch.no_grad()
+    def survey(self, memory: nn.Module, pool: Iterable[Output]) -> None:
+        """The base's."""
+        self.base.survey(memory.get_submodule("base"), pool)
+
+    @torch.no_grad()
+    def decide(self, step: Step) -> T:
+        """The base's decision, from the max-logits."""
+        return self.base.decide(_for_base(step))
+
+    def risk(self, step: Step, targets: T, logits: Tensor) -> Terms:
+        """The base's risk."""
+        return self.base.risk(_for_base(step), targets, logits)
+
+    def charge(self, step: Step, targets: T) -> Terms:
+        """Eq. 8, with L_ldiv in the bracket of lambda_div."""
+        slot_targets = self.base.slot_targets(targets)
+
+        def slot_risk(logits: Tensor) -> Tensor:
+            return total(self.risk(step, slot_targets, logits))
+
+        consistency = consistency_loss(slot_risk, self.compared(step.output, targets.classes))
+        local = local_diversity_loss(step.output.prototypes.local, self.local_diversity_reduction)
+        return (
+            *self.risk(step, targets, step.logits),
+            Term("consistency", consistency, self.consistency_weight),
+            Term("diversity", self.diversity(step, targets), self.diversity_weight),
+            Term("local_diversity", local, self.diversity_weight * self.local_diversity_weight),
+        )
+
+    def compared(self, output: Output, classes: Tensor) -> Tensor:
+        """(N, C, V): the logits of each slot, set against what `consistency_negatives` says."""
+        slots = output.slot_logits
+        match self.consistency_negatives:
+            case "same_slot":
+                return slots
+            case "max_slot":
+                negatives = output.logits[..., None]
+            case "all":
+                negatives = slots.logsumexp(-1, keepdim=True)
+        heads = torch.arange(slots.shape[1], device=classes.device)
+        keep = (classes[:, None] == heads) | (classes == NO_CLASS)[:, None]  # (N, C)
+        return torch.where(keep[..., None], slots, negatives)
+
+    def diversity(self, step: Step, targets: T) -> Tensor:
+        """L_div, Eq. 6, over the rows that have a class."""
+        classes, assigned, num_classes = self._divided(step, targets)
+        prior = None if self.prior is None else assigned.new_tensor(self.prior)
+        if self.diversity_scope == "batch":
+            return diversity_loss(
+                assigned,
+                classes,
+                num_classes,
+                prior,
+                reduce=self.diversity_reduce,
+                min_samples=self.diversity_min_samples,
+            )
+        usage, counts = class_usage(assigned, classes, num_classes)
+        present = (counts > 0).to(usage)
+        divergence = kl_to_prior(self._blended(step, usage), prior)
+        return (divergence * present).sum() / present.sum().clamp_min(1)
+
+    @torch.no_grad()
+    def update(self, step: Step, targets: T) -> None:
+        """The base's, and the running mean of A(x) for the classes of the batch."""
+        self.base.update(_for_base(step), targets)
+        classes, assigned, num_classes = self._divided(step, targets)
+        usage, counts = class_usage(assigned, classes, num_classes)
+        remembered = step.memory.get_buffer("usage")
+        remembered.copy_(torch.where(counts[:, None] > 0, self._blended(step, usage), remembered))
+
+    def _divided(self, step: Step, targets: T) -> tuple[Tensor, Tensor, int]:
+        """The class of each row as L_div counts it, Eq. 5's assignment, and C."""
+        classes = targets.classes
+        if self.diversity_classes == "seen":
+            classes = classes.masked_fill(classes >= step.num_seen, NO_CLASS)
+        sims = step.output.similarities
+        return classes, assignments(sims, classes, self.assign_temperature), sims.shape[1]
+
+    def _blended(self, step: Step, usage: Tensor) -> Tensor:
+        """The running mean moved towards this batch's."""
+        share = self.diversity_momentum
+        return share * step.memory.get_buffer("usage") + (1 - share) * usage
+
+
+def _for_base(step: Step) -> Step:
+    """The step as the base method knows it, with the base's own memory."""
+    return replace(step, memory=step.memory.get_submodule("base"))

@@ -1,0 +1,187 @@
+"""Metrics: arrays in, numbers out, one matching over the whole set.
+
+Labels and predictions are heads: the S seen classes first, then novel classes and novel heads. There
+may be more heads than classes, or fewer, and heads that nobody predicts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import rankdata
+
+from protofission.errors import require
+
+Protocol = Literal["orca", "strict"]
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def contingency(
+    labels: ArrayLike, predictions: ArrayLike, num_classes: int, num_heads: int
+) -> Counts:
+    """(classes, heads): how many images of each class each head claims."""
+    true, predicted = np.asarray(labels, np.int64), np.asarray(predictions, np.int64)
+    require(
+        true.shape == predicted.shape,
+        f"{len(predicted)} predictions for {len(true)} labels: give one each.",
+    )
+    for kind, values, size in (("label", true, num_classes), ("prediction", predicted, num_heads)):
+        require(
+            len(values) == 0 or (values.min() >= 0 and values.max() < size),
+            f"A {kind} lies outside 0 ... {size - 1}.",
+        )
+    flat = np.bincount(true * num_heads + predicted, minlength=num_classes * num_heads)
+    return flat.reshape(num_classes, num_heads)
+
+
+def matched(counts: Counts) -> int:
+    """The most images that a one-to-one matching of classes and heads gets right (Hungarian)."""
+    rows, columns = linear_sum_assignment(counts, maximize=True)
+    return int(counts[rows, columns].sum())
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Shares of images that are right; NaN where there is no image to judge."""
+
+    seen: float
+    novel: float
+    all: float
+
+
+def accuracy(counts: Counts, num_seen: int, protocol: Protocol) -> Accuracy:
+    """Accuracy on seen, novel and all images.
+
+    `seen` is plain accuracy in both protocols.
+    - "orca", as its code: `novel` is a Hungarian matching on the novel images in which heads of seen
+      classes may take part; `all` is another, over all images and heads.
+    - "strict", as the paper's words: seen heads stay pinned to their classes, and a novel image on a
+      seen head is an error, as is a seen image on a novel head.
+
+    Args:
+        counts: (classes, heads), see `contingency`.
+    """
+    images = counts.sum(1)
+    seen_total, novel_total = int(images[:num_seen].sum()), int(images[num_seen:].sum())
+    seen_right = int(np.trace(counts[:num_seen, :num_seen]))
+    if protocol == "orca":
+        novel_right = matched(counts[num_seen:])
+        all_right = matched(counts)
+    else:
+        novel_right = matched(counts[num_seen:, num_seen:])
+        all_right = seen_right + novel_right
+    return Accuracy(
+        seen=_share(seen_right, seen_total),
+        novel=_share(novel_right, novel_total),
+        all=_share(all_right, seen_total + novel_total),
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")
+
+
+def auroc(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
+    """The chance that an OOD image scores above an ID image, ties counting half.
+
+    Args:
+        id_scores, ood_scores: OOD scores (higher is more OOD) of ID and of OOD images.
+    """
+    inside, outside = np.asarray(id_scores, float), np.asarray(ood_scores, float)
+    if not len(inside) or not len(outside):
+        return float("nan")
+    ranks = rankdata(np.concatenate([outside, inside]))[: len(outside)]
+    above = ranks.sum() - len(outside) * (len(outside) + 1) / 2
+    return float(above / (len(inside) * len(outside)))
+
+
+def aupr(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
+    """Average precision of finding OOD images by a high score (OOD is the positive class)."""
+    inside, outside = np.asarray(id_scores, float), np.asarray(ood_scores, float)
+    if not len(inside) or not len(outside):
+        return float("nan")
+    thresholds = np.unique(outside)[::-1]
+    true = len(outside) - np.searchsorted(np.sort(outside), thresholds)
+    false = len(inside) - np.searchsorted(np.sort(inside), thresholds)
+    gained = np.diff(true, prepend=0) / len(outside)
+    return float((gained * true / (true + false)).sum())
+
+
+def fpr_at_tpr(id_scores: ArrayLike, ood_scores: ArrayLike, tpr: float = 0.95) -> float:
+    """The share of OOD images let in by the lowest threshold that lets in a share `tpr` of ID."""
+    inside, outside = np.sort(np.asarray(id_scores, float)), np.asarray(ood_scores, float)
+    if not len(inside) or not len(outside):
+        return float("nan")
+    threshold = inside[int(np.ceil(tpr * len(inside) - 1e-9)) - 1]
+    return float((outside <= threshold).mean())
+
+
+def nmi(counts: Counts) -> float:
+    """Normalised mutual information of classes and heads: over the mean of the two entropies."""
+    joint = counts / counts.sum()
+    rows, columns = joint.sum(1), joint.sum(0)
+    mean_entropy = (_entropy(rows) + _entropy(columns)) / 2
+    if mean_entropy == 0:
+        return 1.0
+    information = _entropy(rows) + _entropy(columns) - _entropy(joint.ravel())
+    return float(max(information, 0.0) / mean_entropy)
+
+
+def ari(counts: Counts) -> float:
+    """Adjusted Rand index of classes and heads: pairs in agreement, above chance."""
+    pairs = counts.sum() * (counts.sum() - 1) / 2
+    joint, rows, columns = (
+        float((part * (part - 1) / 2).sum()) for part in (counts, counts.sum(1), counts.sum(0))
+    )
+    expected, most = rows * columns / pairs if pairs else 0.0, (rows + columns) / 2
+    return 1.0 if most == expected else (joint - expected) / (most - expected)
+
+
+def _entropy(shares: Floats) -> float:
+    some = shares[shares > 0]
+    return float(-(some * np.log(some)).sum())
+
+
+@dataclass(frozen=True)
+class PrototypeHealth:
+    """Whether the prototypes of the classes are alive and different; means over the classes in use."""
+
+    usage_entropy: float
+    """Of the slots' shares of a class's images, in nats."""
+    effective: float
+    """Effective V: exp of that entropy, from 1 (one slot does all) to V."""
+    dead: int
+    """Slots of classes in use that no image is nearest to."""
+    slot_cosine: float
+    """Of two different slots of a class; NaN for V = 1."""
+    mixing: float
+    """lambda."""
+
+
+def prototype_health(usage: Counts, prototypes: ArrayLike, mixing: ArrayLike) -> PrototypeHealth:
+    """The health of a head's prototypes.
+
+    Args:
+        usage: (C, V), images of each class by their nearest slot.
+        prototypes: (C, V, D).
+        mixing: (C, V), lambda.
+    """
+    used = usage.sum(1) > 0
+    entropies = [_entropy(row / row.sum()) for row in usage[used]]
+    vectors = np.asarray(prototypes, float)
+    slots = vectors.shape[1]
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    cosines = unit @ unit.transpose(0, 2, 1)  # (C, V, V)
+    others = ~np.eye(slots, dtype=bool)
+    return PrototypeHealth(
+        usage_entropy=float(np.mean(entropies)) if entropies else float("nan"),
+        effective=float(np.mean(np.exp(entropies))) if entropies else float("nan"),
+        dead=int((usage[used] == 0).sum()),
+        slot_cosine=float(cosines[:, others].mean()) if slots > 1 else float("nan"),
+        mixing=float(np.asarray(mixing, float).mean()),
+    )

@@ -1,0 +1,93 @@
+"""Backbones: images in, (N, D) features out, stage by stage so that early stages can be frozen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from protofission.errors import require
+from protofission.fission import check_sizes
+
+
+@dataclass(frozen=True)
+class BackboneSpec:
+    """A compact residual network."""
+
+    channels: int = 1
+    """Of the images."""
+    width: int = 32
+    """Channels of the first stage; each further stage doubles them and halves the image."""
+    stages: int = 3
+
+    def __post_init__(self) -> None:
+        check_sizes(channels=self.channels, width=self.width, stages=self.stages)
+
+    def build(self, generator: torch.Generator) -> Backbone:
+        """The backbone with its random start."""
+        return Backbone(self, generator)
+
+
+class Block(nn.Module):
+    """Two 3 x 3 convolutions with batch norm, and a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.shortcut = (
+            nn.Identity()
+            if inputs == outputs and stride == 1
+            else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+        )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(N, inputs, h, w) to (N, outputs, h / stride, w / stride)."""
+        hidden = self.norm1(self.conv1(maps)).relu()
+        return torch.relu(self.norm2(self.conv2(hidden)) + self.shortcut(maps))
+
+
+class Backbone(nn.Module):
+    """One block a stage, then the mean over the image."""
+
+    def __init__(self, spec: BackboneSpec, generator: torch.Generator) -> None:
+        super().__init__()
+        widths = [spec.width * 2**stage for stage in range(spec.stages)]
+        self.stages = nn.ModuleList(
+            Block(spec.channels if stage == 0 else widths[stage - 1], width, 1 if stage == 0 else 2)
+            for stage, width in enumerate(widths)
+        )
+        self.num_features = widths[-1]
+        self._frozen = 0
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, generator=generator)
+
+    def learn_last(self, stages: int) -> None:
+        """Freeze all but the last stages, their batch-norm statistics included."""
+        require(
+            0 <= stages <= len(self.stages),
+            f"trainable_stages = {stages} must be between 0 and {len(self.stages)}.",
+        )
+        self._frozen = len(self.stages) - stages
+        for number, stage in enumerate(self.stages):
+            stage.requires_grad_(number >= self._frozen)
+
+    def train(self, mode: bool = True) -> Backbone:
+        """As usual, but frozen stages stay in evaluation mode."""
+        super().train(mode)
+        self.stages[: self._frozen].eval()
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(N, channels, h, w) in [0, 1] to (N, D)."""
+        maps = images
+        with torch.no_grad():
+            for stage in self.stages[: self._frozen]:
+                maps = stage(maps)
+        for stage in self.stages[self._frozen :]:
+            maps = stage(maps)
+        return maps.mean((2, 3))

@@ -1,0 +1,163 @@
+"""Heads: (N, D) features in, one `Output` out. No code asks which head it has.
+
+`FissionHead` lives in fission.py, beside its equations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from protofission.errors import require, unknown
+from protofission.fission import (
+    SIMILARITIES,
+    FissionHead,
+    Similarity,
+    check_features,
+    check_sizes,
+    max_logits,
+    random_directions,
+    similarity,
+)
+from protofission.records import Output, Prototypes
+
+
+class LinearHead(nn.Module):
+    """logits = W f + b, without temperature."""
+
+    def __init__(
+        self, num_features: int, num_classes: int, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        check_sizes(num_features=num_features, num_classes=num_classes)
+        self.weight = nn.Parameter(
+            random_directions(num_classes, num_features, generator=generator)
+        )
+        self.bias = nn.Parameter(torch.zeros(num_classes))
+
+    def forward(self, features: Tensor) -> Output:
+        """(N, D) to an `Output` with V = 1."""
+        check_features(features, self.weight.shape[-1])
+        scores = nn.functional.linear(features, self.weight, self.bias)
+        return Output(features, scores[..., None], scores, _single(self.weight))
+
+
+class CosineHead(nn.Module):
+    """logits = T cos(f, w) - b: ORCA's head, and FissionHead's with one prototype a class."""
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        temperature: float = 10.0,
+        offset: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(num_features=num_features, num_classes=num_classes)
+        self.temperature, self.offset = temperature, offset
+        self.weight = nn.Parameter(
+            random_directions(num_classes, num_features, generator=generator)
+        )
+
+    def forward(self, features: Tensor) -> Output:
+        """(N, D) to an `Output` with V = 1."""
+        check_features(features, self.weight.shape[-1])
+        prototypes = _single(self.weight)
+        sims = similarity(features, prototypes.combined)
+        return Output(features, sims, max_logits(sims), prototypes, self.temperature, self.offset)
+
+
+class ProjectionHead(nn.Module):
+    """SimCLR's two-layer projection; its "logits" are the coordinates of the projected vector."""
+
+    def __init__(
+        self, num_features: int, num_outputs: int, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        check_sizes(num_features=num_features, num_outputs=num_outputs)
+        self.hidden = nn.Parameter(
+            random_directions(num_features, num_features, generator=generator)
+        )
+        self.hidden_bias = nn.Parameter(torch.zeros(num_features))
+        self.weight = nn.Parameter(
+            random_directions(num_outputs, num_features, generator=generator)
+        )
+
+    def forward(self, features: Tensor) -> Output:
+        """(N, D) to an `Output` of (N, P) coordinates."""
+        check_features(features, self.weight.shape[-1])
+        hidden = nn.functional.linear(features, self.hidden, self.hidden_bias).relu()
+        projected = hidden @ self.weight.T
+        return Output(features, projected[..., None], projected, _single(self.weight))
+
+
+def _single(weight: Tensor) -> Prototypes:
+    """A (C, D) weight as one prototype a class, with no local part mixed in."""
+    return Prototypes(weight[:, None], weight[:, None], weight.new_zeros(len(weight), 1))
+
+
+HeadKind = Literal["linear", "cosine", "fission", "projection"]
+HEADS: tuple[HeadKind, ...] = ("linear", "cosine", "fission", "projection")
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """A head by its name and options."""
+
+    kind: HeadKind = "fission"
+    prototypes: int = 5
+    """V, fission only."""
+    novel_prototypes: int | None = None
+    """V of the novel classes, fission only; as many as the seen ones where none."""
+    similarity: Similarity = "cosine"
+    """How features and prototypes are compared, fission only."""
+    temperature: float = 10.0
+    """T of the logits; a linear head has none."""
+    offset: float = 0.0
+    """b of Eq. 10; a linear head has none. Softmax does not see it."""
+    delta: float = 0.0
+    """Start of delta (Eq. 2), fission only."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in HEADS:
+            raise unknown("head", self.kind, HEADS)
+        if self.similarity not in SIMILARITIES:
+            raise unknown("similarity", self.similarity, SIMILARITIES)
+        check_sizes(prototypes=self.prototypes)
+        require(self.temperature > 0, f"temperature = {self.temperature} must be above 0.")
+
+    def build(
+        self, num_features: int, num_classes: int, num_seen: int, generator: torch.Generator
+    ) -> nn.Module:
+        """The head with its random start."""
+        match self.kind:
+            case "linear":
+                return LinearHead(num_features, num_classes, generator)
+            case "projection":
+                return ProjectionHead(num_features, num_features, generator)
+            case "cosine":
+                return CosineHead(
+                    num_features,
+                    num_classes,
+                    temperature=self.temperature,
+                    offset=self.offset,
+                    generator=generator,
+                )
+            case "fission":
+                return FissionHead(
+                    num_features,
+                    num_classes,
+                    self.prototypes,
+                    temperature=self.temperature,
+                    offset=self.offset,
+                    similarity=self.similarity,
+                    num_seen=num_seen,
+                    novel_prototypes=self.novel_prototypes,
+                    delta=self.delta,
+                    generator=generator,
+                )

@@ -1,0 +1,67 @@
+"""Named experiments. A preset is a function of a method's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from protofission.data.datasets import DataSpec
+from protofission.errors import unknown
+from protofission.experiment import Experiment, Recipe, experiment_of
+from protofission.methods import FixMatchSigmoid, Method, Orca, WithFission
+
+
+def digits(name: str) -> Experiment:
+    """scikit-learn's digits, 0-4 seen, 5-9 novel: the demo's recipe, seconds on a laptop."""
+    if name == "simclr":
+        recipe = Recipe(
+            epochs=40,
+            epoch="pool",
+            unlabeled_batch=256,
+            learning_rate=0.2,
+            schedule="cosine",
+            trainable_stages=3,
+        )
+        return experiment_of(name, recipe=recipe, data=DataSpec(pool_has_labeled=True))
+    if name.startswith("orca"):
+        recipe = Recipe(epochs=30, labeled_batch=64, unlabeled_batch=192, learning_rate=0.05)
+    else:
+        recipe = Recipe(
+            epochs=20, epoch="pool", labeled_batch=32, unlabeled_batch=224, learning_rate=0.05
+        )
+    return experiment_of(name, recipe=recipe)
+
+
+def literal(name: str) -> Experiment:
+    """The digits with the paper's words to the letter wherever our defaults depart from them."""
+    experiment = digits(name)
+    return replace(experiment, method=literally(experiment.method))
+
+
+def literally(method: Method[Any]) -> Method[Any]:
+    """A method as the paper's words have it, without our departures."""
+    match method:
+        case WithFission():
+            return replace(
+                method,
+                base=literally(method.base),
+                local_diversity_weight=0.0,
+                diversity_min_samples=1,
+            )
+        case Orca():
+            return replace(method, entropy_on="max")
+        case FixMatchSigmoid():
+            return replace(method, literal=True)
+        case _:
+            return method
+
+
+PRESETS: dict[str, Callable[[str], Experiment]] = {"digits": digits, "digits/literal": literal}
+
+
+def preset(name: str, method: str) -> Experiment:
+    """The experiment of a preset for a method, both by name."""
+    if name not in PRESETS:
+        raise unknown("preset", name, PRESETS)
+    return PRESETS[name](method)

@@ -1,0 +1,62 @@
+"""The activation sigma with the risk R that belongs to it: softmax with cross entropy, sigmoid with
+one-vs-all binary cross entropy.
+
+A risk is a value per row; a method averages it over the rows it means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Sigma(Protocol):
+    """An activation and its risk."""
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """(N, C) logits to (N, C) probabilities."""
+
+    def risk(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(N,): R(sigma(logits), labels) of each row."""
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """One class is right: probabilities sum to 1 (Eq. 12), the risk is the cross entropy."""
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """(N, C) logits to (N, C) probabilities."""
+        return logits.softmax(-1)
+
+    def risk(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(N,): -log p[y]."""
+        return F.cross_entropy(logits, labels, reduction="none")
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """Each class for itself, or none (Eq. 10): the risk is one-vs-all binary cross entropy.
+
+    `reduction` adds up the C binary risks of a row, or averages them.
+    """
+
+    reduction: Literal["sum", "mean"] = "sum"
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """(N, C) logits to (N, C) probabilities."""
+        return logits.sigmoid()
+
+    def risk(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(N,): -log p[y] - sum over c != y of log(1 - p[c])."""
+        own = F.one_hot(labels, logits.shape[-1]).to(logits.dtype)
+        return self._reduced(F.binary_cross_entropy_with_logits(logits, own, reduction="none"))
+
+    def none_risk(self, logits: Tensor) -> Tensor:
+        """(N,), Eq. 9: BCE(sigma(logits), 0), the risk of a row that is of no class."""
+        return self._reduced(F.softplus(logits))
+
+    def _reduced(self, per_class: Tensor) -> Tensor:
+        return per_class.sum(-1) if self.reduction == "sum" else per_class.mean(-1)

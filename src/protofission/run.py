@@ -1,0 +1,189 @@
+"""A run is a folder of plain files, each written whole or not at all; `finished` comes last."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from protofission import __version__
+from protofission.data.datasets import Data
+from protofission.evaluate import Predictions, Summary, predict, summarize
+from protofission.experiment import Experiment, as_json
+from protofission.metrics import Accuracy, PrototypeHealth
+from protofission.records import Terms
+from protofission.train import StepReport, TrainState, start, train
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of a run's history."""
+
+    epoch: int
+    loss: float
+    """The weighted sum of the terms."""
+    terms: dict[str, float]
+    """The unweighted terms by name, averaged over the epoch."""
+    summary: Summary | None
+    """What the test set says; none while a backbone is pretrained. Never fed back to training."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "finished").exists()
+
+    def write(self, name: str, content: bytes | str) -> None:
+        """Write one of the folder's files."""
+        write_whole(self.path / name, content.encode() if isinstance(content, str) else content)
+
+    def history(self) -> list[Epoch]:
+        """The epochs of the run."""
+        rows = json.loads((self.path / "history.json").read_text())
+        return [
+            Epoch(**{**row, "summary": row["summary"] and _summary(row["summary"])}) for row in rows
+        ]
+
+    def summary(self) -> Summary:
+        """The numbers of the reported epoch."""
+        return _summary(json.loads((self.path / "metrics.json").read_text()))
+
+    def predictions(self) -> Predictions:
+        """The predictions of the reported epoch."""
+        with np.load(self.path / "predictions.npz", allow_pickle=False) as arrays:
+            values: dict[str, Any] = dict(arrays)
+        for number in ("num_seen", "num_classes"):
+            values[number] = int(values[number])
+        return Predictions(**values)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The model's weights at the last epoch."""
+        return load_tensors((self.path / "weights.safetensors").read_bytes())
+
+    def backbone(self) -> dict[str, Tensor]:
+        """The backbone's part of the weights."""
+        prefix = "backbone."
+        return {
+            name.removeprefix(prefix): value
+            for name, value in self.weights().items()
+            if name.startswith(prefix)
+        }
+
+
+def folder_of(experiment: Experiment, parent: Path) -> RunFolder:
+    """The folder of an experiment: another experiment, or another version, has another folder."""
+    content = f"{__version__}\n{as_json(experiment)}".encode()
+    digest = hashlib.sha256(content).hexdigest()[:8]
+    return RunFolder(parent / f"{experiment.name}-seed{experiment.seed}-{digest}")
+
+
+def perform(
+    experiment: Experiment, data: Data, folder: RunFolder, backbone: RunFolder | None = None
+) -> Iterator[StepReport]:
+    """Train, judge and save an experiment; yields after every step.
+
+    Args:
+        backbone: a finished run whose backbone is the start of this one's.
+    """
+    folder.write("experiment.json", as_json(experiment))
+    folder.write("environment.json", json.dumps(environment(), indent=2))
+    folder.write("split.json", json.dumps(data.split.manifest(), indent=2))
+    state = start(experiment, data.training, backbone.backbone() if backbone else None)
+    history: list[Epoch] = []
+    best: tuple[Predictions, Summary] | None = None
+    steps: list[Terms] = []
+    for report in train(state, experiment, data.training, data.augmentations):
+        steps.append(report.terms)
+        if report.ends_epoch:
+            judged = _judge(state, experiment, data)
+            history.append(_epoch(report.epoch, steps, judged[1] if judged else None))
+            steps = []
+            if judged and (experiment.judging.select == "last" or _better(judged, best)):
+                best = judged
+        yield report
+    folder.write("weights.safetensors", save_tensors(state.model.state_dict()))
+    folder.write("history.json", json.dumps([dataclasses.asdict(e) for e in history]))
+    if best:
+        arrays = BytesIO()
+        np.savez_compressed(arrays, **vars(best[0]))
+        folder.write("predictions.npz", arrays.getvalue())
+        folder.write("metrics.json", json.dumps(dataclasses.asdict(best[1]), indent=2))
+    folder.write("finished", "")
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers of a run may depend on besides the experiment."""
+    return {
+        "protofission": __version__,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _judge(
+    state: TrainState, experiment: Experiment, data: Data
+) -> tuple[Predictions, Summary] | None:
+    if experiment.head.kind == "projection":
+        return None
+    predictions = predict(state.model, experiment, data.training, data.test)
+    return predictions, summarize(predictions)
+
+
+def _better(judged: tuple[Predictions, Summary], best: tuple[Predictions, Summary] | None) -> bool:
+    return best is None or judged[1].strict.all > best[1].strict.all
+
+
+def _epoch(number: int, steps: list[Terms], summary: Summary | None) -> Epoch:
+    names = [term.name for term in steps[0]]
+    values = torch.tensor([[float(term.value) for term in terms] for terms in steps]).mean(0)
+    weights = torch.tensor([term.weight for term in steps[0]])
+    means = dict(zip(names, values.tolist(), strict=True))
+    return Epoch(number, float(values @ weights), means, summary)
+
+
+def _summary(values: dict[str, Any]) -> Summary:
+    return Summary(
+        **{
+            **values,
+            "orca": Accuracy(**values["orca"]),
+            "strict": Accuracy(**values["strict"]),
+            "prototypes": PrototypeHealth(**values["prototypes"]),
+        }
+    )

@@ -1,0 +1,48 @@
+"""OOD scores. One sign for all: higher is more OOD.
+
+Each takes the (N, C) logits and probabilities of the heads that speak for ID, and gives (N,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Score = Callable[[Tensor, Tensor], Tensor]
+
+
+def max_probability(logits: Tensor, probs: Tensor) -> Tensor:
+    """1 - max_c p[c]: the paper's OOD probability."""
+    return 1 - probs.amax(-1)
+
+
+def max_logit(logits: Tensor, probs: Tensor) -> Tensor:
+    """- max_c logit[c]: blind to the other heads. With cosines, the distance to a prototype."""
+    return -logits.amax(-1)
+
+
+def energy(logits: Tensor, probs: Tensor) -> Tensor:
+    """- log sum_c exp logit[c]."""
+    return -logits.logsumexp(-1)
+
+
+def entropy(logits: Tensor, probs: Tensor) -> Tensor:
+    """The entropy of the probabilities, scaled to sum to 1."""
+    shares = probs / probs.sum(-1, keepdim=True)
+    return -(shares * shares.clamp_min(torch.finfo(shares.dtype).tiny).log()).sum(-1)
+
+
+def lack_of_mass(logits: Tensor, probs: Tensor) -> Tensor:
+    """1 - sum_c p[c]: what a softmax over all heads leaves to the heads of novel classes."""
+    return 1 - probs.sum(-1)
+
+
+SCORES: dict[str, Score] = {
+    "max_probability": max_probability,
+    "max_logit": max_logit,
+    "energy": energy,
+    "entropy": entropy,
+    "lack_of_mass": lack_of_mass,
+}
