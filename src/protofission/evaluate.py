@@ -111,7 +111,7 @@ def predict(
     """Predictions for the test images.
 
     A method that has no heads for novel classes speaks of them as ORCA made such methods do: it
-    rejects, then clusters what it rejected (k-means on features, as many clusters as novel classes).
+    rejects, then clusters the features of what it rejected, by k-means for the novel classes.
     """
     chunks = list(outputs(model, test.inputs))
     scores = torch.cat([ood_scores(chunk, experiment, training.num_seen) for chunk in chunks])

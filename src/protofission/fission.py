@@ -78,7 +78,7 @@ def max_logits(similarities: Tensor) -> Tensor:
 
 
 def local_diversity_loss(l: Tensor, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
-    """Eq. 4: the cosines of a class's local parts, over ordered pairs i != j, averaged over classes.
+    """Eq. 4: the cosines of a class's local parts, over ordered pairs i != j, then over classes.
 
     The sum over pairs is |sum_i u_i|^2 - sum_i |u_i|^2 for unit u_i: linear in V.
 

@@ -1,7 +1,7 @@
 """Metrics: arrays in, numbers out, one matching over the whole set.
 
-Labels and predictions are heads: the S seen classes first, then novel classes and novel heads. There
-may be more heads than classes, or fewer, and heads that nobody predicts.
+Labels and predictions are numbered alike: the S seen classes first, then the novel ones. There may
+be more heads than classes, or fewer, and heads that nobody predicts.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def accuracy(counts: Counts, num_seen: int, protocol: Protocol) -> Accuracy:
     """Accuracy on seen, novel and all images.
 
     `seen` is plain accuracy in both protocols.
-    - "orca", as its code: `novel` is a Hungarian matching on the novel images in which heads of seen
-      classes may take part; `all` is another, over all images and heads.
-    - "strict", as the paper's words: seen heads stay pinned to their classes, and a novel image on a
-      seen head is an error, as is a seen image on a novel head.
+    - "orca", as its code: `novel` is a Hungarian matching on the novel images in which seen heads
+      may take part; `all` is another, over all images and heads.
+    - "strict", as the paper's words: seen heads stay pinned to their classes, and a novel image on
+      a seen head is an error, as is a seen image on a novel head.
 
     Args:
         counts: (classes, heads), see `contingency`.
@@ -149,7 +149,7 @@ def _entropy(shares: Floats) -> float:
 
 @dataclass(frozen=True)
 class PrototypeHealth:
-    """Whether the prototypes of the classes are alive and different; means over the classes in use."""
+    """Whether the prototypes are alive and differ, as means over the classes in use."""
 
     usage_entropy: float
     """Of the slots' shares of a class's images, in nats."""

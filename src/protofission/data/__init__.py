@@ -1,0 +1,1 @@
+"""Image sets, splits, augmentation and batches."""

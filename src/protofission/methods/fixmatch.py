@@ -1,4 +1,4 @@
-"""FixMatch: pseudo-label the weak view, learn it on the strong view; softmax and sigmoid variants."""
+"""FixMatch: pseudo-label the weak view, learn it on the strong view. By softmax or by sigmoids."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class FixMatchSigmoid(FixMatch):
     ood_warmup: float = 0.25
     """The share of training before which no image is taken for OOD."""
     ood_below: float = 0.5
-    """An image is taken for OOD below this probability; from here to the threshold it is ignored."""
+    """An image is taken for OOD below this probability; from there to the threshold, ignored."""
     literal: bool = False
     """The paper's words: no warm-up and no band, whatever the two options above say."""
     ood_on: Literal["max", "slots"] = "max"

@@ -20,7 +20,7 @@ from protofission.fission import (
 )
 from protofission.methods.base import Method, T
 from protofission.models.heads import HeadSpec
-from protofission.records import NO_CLASS, Output, Step, Term, Terms, total, Views
+from protofission.records import NO_CLASS, Output, Step, Term, Terms, Views, total
 from protofission.risks import Sigma
 
 

@@ -1,0 +1,1 @@
+"""Run folders in, tables, figures and one page out."""
