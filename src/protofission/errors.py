@@ -10,15 +10,21 @@ class InputError(ValueError):
     """A value that the caller can mend; the command line prints it and exits with 2."""
 
 
+class UnknownKey(InputError):
+    """An option that a value does not have; another value may."""
+
+
 def require(condition: bool, sentence: str) -> None:
     """Raise `InputError(sentence)` unless the condition holds."""
     if not condition:
         raise InputError(sentence)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+def unknown(
+    kind: str, name: str, known: Iterable[str], error: type[InputError] = InputError
+) -> InputError:
     """The error for a name that is not one of `known`, with the nearest known one."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return InputError(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+    return error(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from protofission.data.datasets import DataSpec
-from protofission.errors import InputError, require, unknown
+from protofission.errors import InputError, UnknownKey, require, unknown
 from protofission.fission import check_sizes
 from protofission.methods import Method, method_named
 from protofission.models.backbones import BackboneSpec
@@ -125,7 +125,8 @@ def _replaced(value: Any, path: list[str], text: str, key: str) -> Any:
     if name not in names and "base" in names:
         return dataclasses.replace(value, base=_replaced(value.base, path, text, key))
     if name not in names:
-        raise unknown("key", key, [key.removesuffix(".".join(path)) + known for known in names])
+        prefix = key.removesuffix(".".join(path))
+        raise unknown("key", key, [prefix + known for known in names], UnknownKey)
     inner = getattr(value, name)
     if dataclasses.is_dataclass(inner):
         require(

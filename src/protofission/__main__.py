@@ -1,0 +1,5 @@
+"""`python -m protofission`."""
+
+from protofission.cli import main
+
+main()

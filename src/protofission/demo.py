@@ -1,0 +1,136 @@
+"""The main job on embedded data: pretrain, train with and without fission, one table, one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from protofission.data.datasets import Data, DataSpec
+from protofission.errors import UnknownKey, require, unknown
+from protofission.experiment import Experiment, override
+from protofission.presets import preset
+from protofission.report.page import write_page
+from protofission.report.results import Result
+from protofission.report.tables import disagreements, rows, terminal_table
+from protofission.run import RunFolder, folder_of, perform
+from protofission.train import steps_per_epoch
+
+METHODS = ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of the demo."""
+
+    experiment: Experiment
+    folder: RunFolder
+    backbone: RunFolder | None
+    """The finished run that this one starts from."""
+
+
+def plan(
+    runs: Path,
+    methods: Sequence[str] = METHODS,
+    preset_name: str = "digits",
+    assignments: Sequence[str] = (),
+    seeds: int = 1,
+) -> list[Job]:
+    """The runs of a demo in their order: a SimCLR backbone before the methods that start from it.
+
+    Args:
+        runs: the folder of all run folders.
+        assignments: `key=value` for every method that has the key, `METHOD:key=value` for one.
+        seeds: how many, from 0 on.
+    """
+    require(seeds >= 1, f"seeds = {seeds} must be at least 1.")
+    require(bool(methods), "No method is named: name one, or leave the option out.")
+    require(
+        "simclr" not in methods, "simclr is trained anyway, as the start: name methods that classify."
+    )
+    simclr = preset(preset_name, "simclr")
+    named = {name: preset(preset_name, name) for name in dict.fromkeys(methods)}
+    named["simclr"] = simclr
+    for assignment in assignments:
+        named = _assigned(named, assignment)
+    simclr = named.pop("simclr")
+    jobs: dict[RunFolder, Job] = {}
+    for seed in range(seeds):
+        for experiment in named.values():
+            images = replace(experiment.data, pool_has_labeled=True)
+            start = replace(simclr, backbone=experiment.backbone, data=images, seed=seed)
+            backbone = folder_of(start, runs)
+            jobs.setdefault(backbone, Job(start, backbone, None))
+            seeded = replace(experiment, seed=seed)
+            folder = folder_of(seeded, runs)
+            jobs[folder] = Job(seeded, folder, backbone)
+    return list(jobs.values())
+
+
+def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, Experiment]:
+    """The experiments with an assignment applied where it belongs."""
+    method, colon, rest = assignment.partition("=")[0].partition(":")
+    if colon:
+        if method not in experiments:
+            raise unknown(f"method in --set {assignment}:", method, experiments)
+        own = assignment.removeprefix(f"{method}:")
+        return {**experiments, method: override(experiments[method], own)}
+    changed, refusals = dict(experiments), []
+    for name in experiments.keys() - {"simclr"}:
+        try:
+            changed[name] = override(experiments[name], assignment)
+        except UnknownKey as refusal:
+            refusals.append(refusal)
+    if len(refusals) == len(experiments) - 1:
+        raise refusals[0]
+    return changed
+
+
+def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) -> None:
+    """Run what is not finished yet, print the table, write the page."""
+    loaded: dict[DataSpec, Data] = {}
+    for job in jobs:
+        loaded.setdefault(job.experiment.data, job.experiment.data.load())
+    _perform_all(jobs, loaded, console)
+    results = [
+        Result(job.experiment.name, job.experiment.seed, job.folder) for job in jobs if job.backbone
+    ]
+    table = rows(results)
+    console.print(terminal_table(table))
+    for sentence in disagreements(table):
+        console.print(sentence)
+    write_page(page, results, loaded[jobs[-1].experiment.data], command)
+    console.print(f"The page: {page}", soft_wrap=True)
+
+
+def _perform_all(jobs: Sequence[Job], loaded: dict[DataSpec, Data], console: Console) -> None:
+    """Run the jobs one after another under a bar each."""
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+    with progress:
+        for job in jobs:
+            experiment, data = job.experiment, loaded[job.experiment.data]
+            title = f"{experiment.name}, seed {experiment.seed}"
+            steps = experiment.recipe.epochs * steps_per_epoch(experiment.recipe, data.training)
+            if job.folder.finished:
+                progress.add_task(f"{title} (kept)", total=steps, completed=steps)
+                continue
+            task = progress.add_task(title, total=steps)
+            for _ in perform(experiment, data, job.folder, job.backbone):
+                progress.advance(task)
