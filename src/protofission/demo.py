@@ -17,7 +17,7 @@ from rich.progress import (
 )
 
 from protofission.data.datasets import Data, DataSpec
-from protofission.errors import UnknownKey, require, unknown
+from protofission.errors import UnknownKeyError, require, unknown
 from protofission.experiment import Experiment, override
 from protofission.presets import preset
 from protofission.report.page import write_page
@@ -56,7 +56,8 @@ def plan(
     require(seeds >= 1, f"seeds = {seeds} must be at least 1.")
     require(bool(methods), "No method is named: name one, or leave the option out.")
     require(
-        "simclr" not in methods, "simclr is trained anyway, as the start: name methods that classify."
+        "simclr" not in methods,
+        "simclr is trained anyway, as the start: name methods that classify.",
     )
     simclr = preset(preset_name, "simclr")
     named = {name: preset(preset_name, name) for name in dict.fromkeys(methods)}
@@ -79,7 +80,7 @@ def plan(
 
 def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, Experiment]:
     """The experiments with an assignment applied where it belongs."""
-    method, colon, rest = assignment.partition("=")[0].partition(":")
+    method, colon, _ = assignment.partition("=")[0].partition(":")
     if colon:
         if method not in experiments:
             raise unknown(f"method in --set {assignment}:", method, experiments)
@@ -89,7 +90,7 @@ def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, 
     for name in experiments.keys() - {"simclr"}:
         try:
             changed[name] = override(experiments[name], assignment)
-        except UnknownKey as refusal:
+        except UnknownKeyError as refusal:
             refusals.append(refusal)
     if len(refusals) == len(experiments) - 1:
         raise refusals[0]

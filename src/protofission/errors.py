@@ -10,7 +10,7 @@ class InputError(ValueError):
     """A value that the caller can mend; the command line prints it and exits with 2."""
 
 
-class UnknownKey(InputError):
+class UnknownKeyError(InputError):
     """An option that a value does not have; another value may."""
 
 
@@ -20,11 +20,13 @@ def require(condition: bool, sentence: str) -> None:
         raise InputError(sentence)
 
 
-def unknown(
-    kind: str, name: str, known: Iterable[str], error: type[InputError] = InputError
-) -> InputError:
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not one of `known`, with the nearest known one."""
-    names = sorted(known)
-    near = get_close_matches(name, names, n=1)
+    return InputError(not_known(kind, name, known, known))
+
+
+def not_known(kind: str, name: str, known: Iterable[str], guesses: Iterable[str]) -> str:
+    """The sentence for an unknown name: the nearest of `guesses`, and all of `known`."""
+    names, near = sorted(known), get_close_matches(name, sorted(guesses), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return error(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+    return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."

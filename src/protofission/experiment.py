@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from protofission.data.datasets import DataSpec
-from protofission.errors import InputError, UnknownKey, require, unknown
+from protofission.errors import InputError, UnknownKeyError, not_known, require, unknown
 from protofission.fission import check_sizes
 from protofission.methods import Method, method_named
 from protofission.models.backbones import BackboneSpec
@@ -103,7 +104,12 @@ def override(value: Value, assignment: str) -> Value:
         bool(separator and key),
         f"{assignment!r} is not of the form key=value: for instance recipe.epochs=20.",
     )
-    changed: Value = _replaced(value, key.strip().split("."), text.strip(), key.strip())
+    key = key.strip()
+    try:
+        changed: Value = _replaced(value, key.split("."), text.strip(), key)
+    except _NoSuchKeyError as miss:
+        guesses = [known.replace("base.", "") for known in options(value)]
+        raise UnknownKeyError(not_known("key", key, miss.siblings, guesses)) from None
     return changed
 
 
@@ -119,6 +125,14 @@ def options(value: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
+class _NoSuchKeyError(Exception):
+    """A path that leads nowhere, with the names that would have led on."""
+
+    def __init__(self, siblings: list[str]) -> None:
+        super().__init__()
+        self.siblings = siblings
+
+
 def _replaced(value: Any, path: list[str], text: str, key: str) -> Any:
     name, *rest = path
     names = [item.name for item in dataclasses.fields(value)]
@@ -126,7 +140,7 @@ def _replaced(value: Any, path: list[str], text: str, key: str) -> Any:
         return dataclasses.replace(value, base=_replaced(value.base, path, text, key))
     if name not in names:
         prefix = key.removesuffix(".".join(path))
-        raise unknown("key", key, [prefix + known for known in names], UnknownKey)
+        raise _NoSuchKeyError([prefix + known for known in names])
     inner = getattr(value, name)
     if dataclasses.is_dataclass(inner):
         require(
@@ -158,9 +172,11 @@ def _parsed(text: str, wanted: Any, key: str) -> Any:
             raise InputError(f"{key} = {text!r} must be true or false.")
         return text.lower() == "true"
     if wanted in (int, float):
+        kind = "a whole number" if wanted is int else "a finite number"
         try:
-            return wanted(text)
+            number = wanted(text)
         except ValueError:
-            kind = "a whole number" if wanted is int else "a number"
             raise InputError(f"{key} = {text!r} must be {kind}.") from None
+        require(math.isfinite(number), f"{key} = {text!r} must be {kind}.")
+        return number
     return text

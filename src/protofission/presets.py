@@ -8,29 +8,41 @@ from typing import Any
 
 from protofission.data.datasets import DataSpec
 from protofission.errors import unknown
-from protofission.experiment import Experiment, Recipe, experiment_of
+from protofission.experiment import Experiment, Recipe, experiment_of, override
 from protofission.methods import FixMatchSigmoid, Method, Orca, WithFission
 
 
 def digits(name: str) -> Experiment:
-    """scikit-learn's digits, 0-4 seen, 5-9 novel: the demo's recipe, seconds on a laptop."""
+    """scikit-learn's digits, 0-4 seen, 5-9 novel: the demo's recipe, seconds on a laptop.
+
+    Two numbers differ from the paper's, for base and fission alike where both have them. An entropy
+    weight of 3: with 1, in about every other run a novel digit settled on a seen head. A diversity
+    weight of 0.3: with 0.001, one of the five prototypes does all the work.
+    """
+    experiment = experiment_of(name)
     if name == "simclr":
-        recipe = Recipe(
-            epochs=40,
-            epoch="pool",
-            unlabeled_batch=256,
-            learning_rate=0.2,
-            schedule="cosine",
-            trainable_stages=3,
+        return replace(
+            experiment,
+            data=DataSpec(pool_has_labeled=True),
+            recipe=Recipe(
+                epochs=20,
+                epoch="pool",
+                unlabeled_batch=256,
+                learning_rate=0.2,
+                schedule="cosine",
+                trainable_stages=3,
+            ),
         )
-        return experiment_of(name, recipe=recipe, data=DataSpec(pool_has_labeled=True))
-    if name.startswith("orca"):
+    if experiment.method.discovers:
         recipe = Recipe(epochs=30, labeled_batch=64, unlabeled_batch=192, learning_rate=0.05)
+        experiment = override(experiment, "method.entropy_weight=3")
     else:
         recipe = Recipe(
             epochs=20, epoch="pool", labeled_batch=32, unlabeled_batch=224, learning_rate=0.05
         )
-    return experiment_of(name, recipe=recipe)
+    if isinstance(experiment.method, WithFission):
+        experiment = override(experiment, "method.diversity_weight=0.3")
+    return replace(experiment, recipe=recipe)
 
 
 def literal(name: str) -> Experiment:

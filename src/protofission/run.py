@@ -135,7 +135,7 @@ def perform(
             if judged and (experiment.judging.select == "last" or _better(judged, best)):
                 best = judged
         yield report
-    folder.write("weights.safetensors", save_tensors(state.model.state_dict()))
+    folder.write("weights.safetensors", save_tensors(_packed(state.model.state_dict())))
     folder.write("history.json", json.dumps([dataclasses.asdict(e) for e in history]))
     if best:
         arrays = BytesIO()
@@ -160,7 +160,7 @@ def environment() -> dict[str, Any]:
 def _judge(
     state: TrainState, experiment: Experiment, data: Data
 ) -> tuple[Predictions, Summary] | None:
-    if experiment.head.kind == "projection":
+    if not experiment.method.classifies:
         return None
     predictions = predict(state.model, experiment, data.training, data.test)
     return predictions, summarize(predictions)
@@ -187,3 +187,8 @@ def _summary(values: dict[str, Any]) -> Summary:
             "prototypes": PrototypeHealth(**values["prototypes"]),
         }
     )
+
+
+def _packed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights in the order of their dimensions, as the file format wants them."""
+    return {name: value.contiguous() for name, value in weights.items()}

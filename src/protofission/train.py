@@ -59,8 +59,7 @@ def start(
     body.learn_last(experiment.recipe.trainable_stages)
     generator = step_rng(seed, 0, "head")
     head = experiment.head.build(body.num_features, num_classes, data.num_seen, generator)
-    slots = experiment.head.prototypes if experiment.head.kind == "fission" else 1
-    memory = method.memory(num_classes, slots)
+    memory = method.memory(num_classes, experiment.head.slots)
     model = Model(body, head)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return TrainState(model, memory, _optimizer(nn.ModuleList([model, memory]), experiment.recipe))

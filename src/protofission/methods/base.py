@@ -43,6 +43,11 @@ class Method(Generic[T]):
         return HeadSpec("linear")
 
     @property
+    def classifies(self) -> bool:
+        """Whether the logits are of classes, so that predictions can be judged."""
+        return True
+
+    @property
     def discovers(self) -> bool:
         """Whether there are heads for novel classes too, or for the seen ones only."""
         return False

@@ -33,6 +33,11 @@ class SimCLR(Method[Targets]):
         return Views(labeled=(), unlabeled=("simclr", "simclr"))
 
     @property
+    def classifies(self) -> bool:
+        """It makes features, not predictions."""
+        return False
+
+    @property
     def head(self) -> HeadSpec:
         """The projection that is thrown away afterwards."""
         return HeadSpec("projection")

@@ -85,6 +85,11 @@ class WithFission(Method[T]):
         return self.base.sigma
 
     @property
+    def classifies(self) -> bool:
+        """The base's."""
+        return self.base.classifies
+
+    @property
     def discovers(self) -> bool:
         """The base's."""
         return self.base.discovers
@@ -101,6 +106,10 @@ class WithFission(Method[T]):
 
     def memory(self, num_classes: int, num_slots: int) -> nn.Module:
         """The base's memory, and the running mean of A(x) by class, which starts even."""
+        require(
+            self.prior is None or len(self.prior) == num_slots,
+            f"prior = {self.prior} must have one number for each of the {num_slots} prototypes.",
+        )
         memory = nn.Module()
         memory.base = self.base.memory(num_classes, num_slots)
         memory.register_buffer("usage", torch.full((num_classes, num_slots), 1 / num_slots))

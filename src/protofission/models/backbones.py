@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ class BackboneSpec:
 
     channels: int = 1
     """Of the images."""
-    width: int = 32
+    width: int = 16
     """Channels of the first stage; each further stage doubles them and halves the image."""
     stages: int = 3
 
@@ -26,7 +27,8 @@ class BackboneSpec:
 
     def build(self, generator: torch.Generator) -> Backbone:
         """The backbone with its random start."""
-        return Backbone(self, generator)
+        with torch.random.fork_rng(devices=[]):  # torch's own start moves the global generator
+            return Backbone(self, generator)
 
 
 class Block(nn.Module):
@@ -38,10 +40,11 @@ class Block(nn.Module):
         self.norm1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
-        self.shortcut = (
-            nn.Identity()
-            if inputs == outputs and stride == 1
-            else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+        # The mean over a stride, then a 1 x 1 convolution without one. A strided one throws pixels
+        # away, and on CPUs its backward corrupts memory for narrow channels-last maps.
+        self.shortcut = nn.Sequential(
+            nn.AvgPool2d(stride, ceil_mode=True),
+            nn.Conv2d(inputs, outputs, 1, bias=False),
         )
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -51,7 +54,10 @@ class Block(nn.Module):
 
 
 class Backbone(nn.Module):
-    """One block a stage, then the mean over the image."""
+    """One block a stage, then the mean over the image, standardised.
+
+    Means of rectified maps all point one way; without their common part, cosines tell them apart.
+    """
 
     def __init__(self, spec: BackboneSpec, generator: torch.Generator) -> None:
         super().__init__()
@@ -61,6 +67,7 @@ class Backbone(nn.Module):
             for stage, width in enumerate(widths)
         )
         self.num_features = widths[-1]
+        self.standardise = nn.BatchNorm1d(widths[-1], affine=False)
         self._frozen = 0
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -80,6 +87,8 @@ class Backbone(nn.Module):
         """As usual, but frozen stages stay in evaluation mode."""
         super().train(mode)
         self.stages[: self._frozen].eval()
+        if self._frozen == len(self.stages):
+            self.standardise.eval()
         return self
 
     def forward(self, images: Tensor) -> Tensor:
@@ -90,4 +99,4 @@ class Backbone(nn.Module):
                 maps = stage(maps)
         for stage in self.stages[self._frozen :]:
             maps = stage(maps)
-        return maps.mean((2, 3))
+        return cast(Tensor, self.standardise(maps.mean((2, 3))))

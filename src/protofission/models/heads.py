@@ -131,6 +131,11 @@ class HeadSpec:
         check_sizes(prototypes=self.prototypes)
         require(self.temperature > 0, f"temperature = {self.temperature} must be above 0.")
 
+    @property
+    def slots(self) -> int:
+        """V as the head has it: 1 for all but fission."""
+        return self.prototypes if self.kind == "fission" else 1
+
     def build(
         self, num_features: int, num_classes: int, num_seen: int, generator: torch.Generator
     ) -> nn.Module:

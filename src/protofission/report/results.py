@@ -1,0 +1,58 @@
+"""A result is a finished run with its method and seed; its files are read once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from protofission.evaluate import Predictions, Summary
+from protofission.run import Epoch, RunFolder
+
+
+@dataclass(frozen=True)
+class Result:
+    """One finished run of a method."""
+
+    method: str
+    seed: int
+    folder: RunFolder
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The numbers of the reported epoch."""
+        return self.folder.summary()
+
+    @cached_property
+    def history(self) -> list[Epoch]:
+        """The epochs of the run."""
+        return self.folder.history()
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        """The predictions of the reported epoch."""
+        return self.folder.predictions()
+
+    @property
+    def prototypes(self) -> int:
+        """V."""
+        return int(self.predictions.prototypes.shape[1])
+
+    def plain(self, name: str) -> dict[str, Any]:
+        """One of the run's JSON files: experiment, environment or split."""
+        content: dict[str, Any] = json.loads((self.folder.path / f"{name}.json").read_text())
+        return content
+
+
+Groups = dict[str, list[Result]]
+"""Results by method, methods and seeds in the order in which they came."""
+
+
+def by_method(results: Sequence[Result]) -> Groups:
+    """The results of each method."""
+    groups: Groups = {}
+    for result in results:
+        groups.setdefault(result.method, []).append(result)
+    return groups

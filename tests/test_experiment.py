@@ -1,0 +1,118 @@
+"""Experiments: typed overrides, and refusals that name the key, the value and the remedy."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from protofission.experiment import as_json, options, override
+from protofission.methods import METHODS
+from protofission.presets import PRESETS, preset
+
+
+def test_an_override_changes_one_value_and_copies() -> None:
+    before = preset("digits", "orca+pf")
+    after = override(before, "head.prototypes=3")
+    assert (before.head.prototypes, after.head.prototypes) == (5, 3)
+    assert dataclasses.replace(after, head=before.head) == before
+
+
+def test_a_key_of_the_base_is_found_through_the_wrapper() -> None:
+    plain = override(preset("digits", "orca"), "method.entropy_weight=2")
+    wrapped = override(preset("digits", "orca+pf"), "method.entropy_weight=2")
+    assert wrapped.method.base.entropy_weight == plain.method.entropy_weight == 2.0
+
+
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("recipe.epochs=7", 7),
+        ("recipe.learning_rate=1e-3", 1e-3),
+        ("recipe.schedule=cosine", "cosine"),
+        ("recipe.decay_delta=true", True),
+        ("recipe.steps_per_epoch=none", None),
+        ("recipe.steps_per_epoch=4", 4),
+        ("method.prior=0.5, 0.2,0.1,0.1,0.1", (0.5, 0.2, 0.1, 0.1, 0.1)),
+        ("head.similarity=mahalanobis", "mahalanobis"),
+    ],
+)
+def test_texts_become_values_of_the_field_s_type(assignment: str, value: object) -> None:
+    changed = override(preset("digits", "orca+pf"), assignment)
+    found = options(changed)[assignment.partition("=")[0]]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("recipe.epoch=seen", "Unknown value of recipe.epoch: 'seen'. Known: labeled, pool."),
+        ("recipe.epochs=many", "recipe.epochs = 'many' must be a whole number."),
+        ("recipe.epochs=2.5", "recipe.epochs = '2.5' must be a whole number."),
+        ("recipe.learning_rate=fast", "recipe.learning_rate = 'fast' must be a finite number."),
+        ("recipe.decay_delta=maybe", "recipe.decay_delta = 'maybe' must be true or false."),
+        ("recipe.epohcs=3", "Unknown key 'recipe.epohcs'. Did you mean 'recipe.epochs'? Known:"),
+        (
+            "haed.prototypes=3",
+            "Unknown key 'haed.prototypes'. Did you mean 'head.prototypes'? Known: backbone, data",
+        ),
+        ("recipe=3", "'recipe' is a group of options: name one of them, such as recipe.epochs."),
+        ("recipe.epochs.x=3", "'recipe.epochs.x' goes too deep"),
+        ("recipe.epochs", "'recipe.epochs' is not of the form key=value"),
+        ("=3", "'=3' is not of the form key=value"),
+        ("recipe.epochs=0", "epochs = 0 must be at least 1."),
+        ("head.prototypes=0", "prototypes = 0 must be at least 1."),
+        ("head.temperature=0", "temperature = 0.0 must be above 0."),
+        ("method.hard_threshold=1.5", "hard_threshold = 1.5 must be above 0, at most 1."),
+        ("method.prior=0.9,0.2", "must be positive and sum to 1"),
+        ("method.consistency_weight=-1", "consistency_weight = -1.0 must be at least 0."),
+        ("judging.ood_score=maxprob", "Unknown ood_score 'maxprob'. Did you mean 'max_prob"),
+        ("method.diversity_weight=nan", "diversity_weight = 'nan' must be a finite number."),
+        ("recipe.learning_rate=inf", "recipe.learning_rate = 'inf' must be a finite number."),
+    ],
+)
+def test_bad_overrides_get_one_sentence(assignment: str, words: str) -> None:
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011
+        override(preset("digits", "orca+pf"), assignment)
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_unknown_names_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"Unknown preset 'digit'. Did you mean 'digits'"):
+        preset("digit", "orca")
+    with pytest.raises(ValueError, match=r"Unknown method 'orca\+fp'. Did you mean 'orca\+pf'"):
+        preset("digits", "orca+fp")
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("preset_name", sorted(PRESETS))
+def test_every_experiment_is_a_value_that_json_can_hold(preset_name: str, name: str) -> None:
+    experiment = preset(preset_name, name)
+    assert experiment == preset(preset_name, name)
+    assert hash(experiment) == hash(preset(preset_name, name))
+    assert json.loads(as_json(experiment))["name"] == name
+
+
+def test_every_option_of_every_method_can_be_set_to_its_own_value() -> None:
+    for name in METHODS:
+        experiment = preset("digits", name)
+        for key, value in options(experiment).items():
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            assert override(experiment, f"{key}={text}") == experiment
+
+
+def test_the_literal_preset_takes_the_paper_at_its_word() -> None:
+    orca = preset("digits/literal", "orca+pf").method
+    fixmatch = preset("digits/literal", "fixmatch-sigmoid+pf").method
+    assert (orca.base.entropy_on, orca.local_diversity_weight) == ("max", 0.0)
+    assert fixmatch.base.literal
+
+
+def test_every_option_is_documented(project: Path) -> None:
+    text = (project / "docs" / "method.md").read_text()
+    keys = {key for name in METHODS for key in options(METHODS[name], "method.")}
+    keys |= {f"head.{key}" for key in options(preset("digits", "orca").head)}
+    for key in keys:
+        assert key.replace("base.", "") in text, key
