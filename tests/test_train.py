@@ -3,46 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from protofission.data.augment import DIGITS
 from protofission.data.datasets import Data
-from protofission.data.digits import load_digits
-from protofission.data.images import ImageSet, divide
-from protofission.data.splits import orca_split
-from protofission.experiment import Experiment, Recipe, override
+from protofission.experiment import Experiment, Recipe
 from protofission.methods import METHODS
-from protofission.presets import preset
 from protofission.run import RunFolder, perform
 from protofission.train import TrainState, learning_rate, start, steps_per_epoch, train
-
-
-def small(name: str, *assignments: str) -> Experiment:
-    """An experiment of two short epochs on a narrow backbone."""
-    experiment = preset("digits", name)
-    usual = [
-        "backbone.width=4",
-        "recipe.epochs=2",
-        "recipe.steps_per_epoch=3",
-        "recipe.labeled_batch=16",
-        "recipe.unlabeled_batch=24",
-    ]
-    for assignment in [*usual, *assignments]:
-        experiment = override(experiment, assignment)
-    return experiment
-
-
-def digits(scramble: bool = False) -> Data:
-    """The digits; with `scramble`, the labels of the pool mean nothing."""
-    images = load_digits()
-    split = orca_split(images.labels, 10)
-    labels = images.labels.copy()
-    if scramble:
-        labels[split.unlabeled] = np.random.default_rng(0).permutation(labels[split.unlabeled])
-    training, test = divide(ImageSet(images.pixels, labels, images.class_names), split)
-    return Data(training, test, DIGITS, split, images.class_names)
+from runs import digits, small
 
 
 def trained(experiment: Experiment, data: Data) -> TrainState:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import platform
 import sys
@@ -120,8 +121,8 @@ def perform(
         backbone: a finished run whose backbone is the start of this one's.
     """
     folder.write("experiment.json", as_json(experiment))
-    folder.write("environment.json", json.dumps(environment(), indent=2))
-    folder.write("split.json", json.dumps(data.split.manifest(), indent=2))
+    folder.write("environment.json", _as_json(environment()))
+    folder.write("split.json", _as_json(data.split.manifest()))
     state = start(experiment, data.training, backbone.backbone() if backbone else None)
     history: list[Epoch] = []
     best: tuple[Predictions, Summary] | None = None
@@ -136,12 +137,12 @@ def perform(
                 best = judged
         yield report
     folder.write("weights.safetensors", save_tensors(_packed(state.model.state_dict())))
-    folder.write("history.json", json.dumps([dataclasses.asdict(e) for e in history]))
+    folder.write("history.json", _as_json([dataclasses.asdict(e) for e in history]))
     if best:
         arrays = BytesIO()
         np.savez_compressed(arrays, **vars(best[0]))
         folder.write("predictions.npz", arrays.getvalue())
-        folder.write("metrics.json", json.dumps(dataclasses.asdict(best[1]), indent=2))
+        folder.write("metrics.json", _as_json(dataclasses.asdict(best[1])))
     folder.write("finished", "")
 
 
@@ -179,14 +180,33 @@ def _epoch(number: int, steps: list[Terms], summary: Summary | None) -> Epoch:
 
 
 def _summary(values: dict[str, Any]) -> Summary:
-    return Summary(
-        **{
-            **values,
-            "orca": Accuracy(**values["orca"]),
-            "strict": Accuracy(**values["strict"]),
-            "prototypes": PrototypeHealth(**values["prototypes"]),
-        }
-    )
+    parts = {
+        "orca": Accuracy(**_with_nan(values["orca"])),
+        "strict": Accuracy(**_with_nan(values["strict"])),
+        "prototypes": PrototypeHealth(**_with_nan(values["prototypes"])),
+    }
+    return Summary(**{**_with_nan(values), **parts})
+
+
+def _as_json(value: Any) -> str:
+    """JSON that every reader takes: a number that is not there is null, never NaN."""
+    return json.dumps(_without_nan(value), indent=1, allow_nan=False)
+
+
+def _without_nan(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _without_nan(inner) for key, inner in value.items()}
+        case list():
+            return [_without_nan(inner) for inner in value]
+        case float() if math.isnan(value):
+            return None
+        case _:
+            return value
+
+
+def _with_nan(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: math.nan if value is None else value for key, value in values.items()}
 
 
 def _packed(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,131 @@
+"""The command line as a person meets it: real processes, one sentence, exit code 2."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+QUICK = [
+    "--set", "backbone.width=4",
+    "--set", "recipe.epochs=2",
+    "--set", "recipe.steps_per_epoch=3",
+    "--set", "simclr:recipe.epochs=1",
+]  # fmt: skip
+COMMAND = [sys.executable, "-m", "protofission"]
+
+
+def call(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "80"}
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dmeo"], 'Unknown command "dmeo". Did you mean "demo"?'),
+        (["demo", "--seed", "3"], "Unknown option: --seed. Did you mean --seeds?"),
+        (["demo", "--seeds", "many"], 'Invalid value for --seeds: unable to convert "many"'),
+        (["demo", "--seeds", "0"], "seeds = 0 must be at least 1."),
+        (["demo", "--methods", "orka"], "Unknown method 'orka'. Did you mean 'orca'?"),
+        (["demo", "--methods", "simclr"], "simclr is trained anyway"),
+        (["demo", "--preset", "digit"], "Unknown preset 'digit'. Did you mean 'digits'?"),
+        (["demo", "--set", "head.prototypes=0"], "prototypes = 0 must be at least 1."),
+        (["demo", "--set", "head.protoypes=3"], "Did you mean 'head.prototypes'?"),
+        (["demo", "--set", "orka:head.prototypes=3"], "Did you mean 'orca'?"),
+        (["demo", "--set", "recipe.labeled_batch=0"], "A batch has no labeled image"),
+        (["demo", "--set", "data.labeled_share=0.0001"], "has no labeled image"),
+        (["demo", "--set", "method.prior=0.5,0.5"], "one number for each of the 5 prototypes"),
+        (["methods", "orka"], "Unknown method 'orka'. Did you mean 'orca'?"),
+    ],
+)
+def test_bad_input_gets_one_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:
+    done = call(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.startswith("protofission: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (tmp_path / "demo" / "report.html").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    done = call("demo", "--out", "taken", *QUICK, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "taken" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+def test_help_shows_examples_and_fits_eighty_columns() -> None:
+    for arguments in (["--help"], ["demo", "--help"], ["methods", "--help"]):
+        done = call(*arguments)
+        assert done.returncode == 0
+        assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "protofission demo --seeds 5" in call("demo", "--help").stdout
+
+
+def test_methods_lists_names_and_options() -> None:
+    assert "orca+pf" in call("methods").stdout
+    options = call("methods", "orca+pf").stdout
+    assert "method.base.entropy_on = both" in options
+    assert "head.prototypes = 5" in options
+
+
+def test_demo_prints_a_table_and_writes_a_page(tmp_path: Path) -> None:
+    done = call("demo", "--seeds", "2", *QUICK, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    page = (tmp_path / "demo" / "report.html").read_text()
+    for name in ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf"):
+        assert name in done.stdout
+        assert name in page
+    assert "±" in page  # two seeds: mean and spread
+    runs = sorted((tmp_path / "demo" / "runs").iterdir())
+    assert len(runs) == 10
+    for run in runs:
+        assert (run / "finished").exists()
+        assert json.loads((run / "split.json").read_text())["labeled"] == 465
+
+
+def test_a_killed_demo_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole = call("demo", "--methods", "orca+pf", "--out", "whole", *QUICK, cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    arguments = ["demo", "--methods", "orca+pf", "--out", "cut", *QUICK]
+    for delay in (2.5, 3.0, 3.5, 4.0, 5.0):
+        process = subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = call(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for run in (tmp_path / "whole" / "runs").iterdir():
+        other = tmp_path / "cut" / "runs" / run.name
+        for name in ("weights.safetensors", "history.json", "predictions.npz", "metrics.json"):
+            if (run / name).exists():
+                assert (run / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_finished_runs_are_kept_and_other_options_make_other_runs(tmp_path: Path) -> None:
+    arguments = ["demo", "--methods", "orca", *QUICK]
+    assert call(*arguments, cwd=tmp_path).returncode == 0
+    runs = {p: (p / "finished").stat().st_mtime_ns for p in (tmp_path / "demo" / "runs").iterdir()}
+    again = call(*arguments, cwd=tmp_path)
+    assert len(re.findall("kept", again.stdout)) == 2
+    assert call(*arguments, "--set", "method.entropy_weight=9", cwd=tmp_path).returncode == 0
+    now = {p: (p / "finished").stat().st_mtime_ns for p in (tmp_path / "demo" / "runs").iterdir()}
+    assert runs.items() <= now.items()
+    assert len(now) == len(runs) + 1
