@@ -45,7 +45,7 @@ def call(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Complete
         (["demo", "--set", "head.prototypes=0"], "prototypes = 0 must be at least 1."),
         (["demo", "--set", "head.protoypes=3"], "Did you mean 'head.prototypes'?"),
         (["demo", "--set", "orka:head.prototypes=3"], "Did you mean 'orca'?"),
-        (["demo", "--set", "recipe.labeled_batch=0"], "A batch has no labeled image"),
+        (["demo", "--set", "recipe.labeled_batch=0"], "labeled_batch = 0 must be at least 1."),
         (["demo", "--set", "data.labeled_share=0.0001"], "has no labeled image"),
         (["demo", "--set", "method.prior=0.5,0.5"], "one number for each of the 5 prototypes"),
         (["methods", "orka"], "Unknown method 'orka'. Did you mean 'orca'?"),

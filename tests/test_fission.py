@@ -138,26 +138,27 @@ def test_assignments_equal_their_twin(temperature):
     assert_close(assignments(sims, labels, temperature), torch.tensor(expected).double())
 
 
-@pytest.mark.parametrize("min_samples", [1, 2, 3])
+@pytest.mark.parametrize("min_samples", [0, 1, 2, 3])
 @pytest.mark.parametrize("prior", ["uniform", "shared", "by class"])
 @pytest.mark.parametrize("reduce", ["batch_mean", "per_sample"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_diversity_equals_its_twin(seed, reduce, prior, min_samples):
+    """Over one class more than the rows are of: an absent class never counts."""
     assigned, labels = drawn_assignments(seed), drawn_labels(seed)
     q = {
         "uniform": None,
         "shared": normal(V, seed=7).softmax(-1),
-        "by class": normal(C, V, seed=8).softmax(-1),
+        "by class": normal(C + 1, V, seed=8).softmax(-1),
     }[prior]
     expected = scalar.diversity(
         assigned.tolist(),
         as_classes(labels),
-        C,
+        C + 1,
         None if q is None else q.tolist(),
         reduce,
         min_samples,
     )
-    found = diversity_loss(assigned, labels, C, q, reduce=reduce, min_samples=min_samples)
+    found = diversity_loss(assigned, labels, C + 1, q, reduce=reduce, min_samples=min_samples)
     assert found.item() == close(expected, rel=1e-6, abs=1e-7)
 
 

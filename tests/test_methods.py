@@ -192,6 +192,22 @@ def test_the_cases_hold_all_kinds_of_images():
     assert 0 < among_labeled.sum() < UNLABELED
 
 
+def test_defaults_are_those_of_the_method_page():
+    fission = WithFission(Orca())
+    assert (fission.consistency_weight, fission.diversity_weight) == (0.6, 0.001)
+    assert (fission.assign_temperature, fission.head.prototypes) == (10.0, 5)
+    assert (fission.diversity_reduce, fission.diversity_scope) == ("batch_mean", "batch")
+    assert (fission.consistency_negatives, fission.local_diversity_weight) == ("same_slot", 1.0)
+    assert (fission.diversity_min_samples, fission.prior) == (2, None)
+    assert (FixMatch().threshold, FixMatch().unlabeled_weight) == (0.95, 1.0)
+    sigmoid = FixMatchSigmoid()
+    assert (sigmoid.literal, sigmoid.ood_on, sigmoid.bce_reduction) == (False, "max", "sum")
+    orca = Orca()
+    assert (orca.margin_cap, orca.margin_on, orca.hard_threshold) == (0.5, "both", 0.95)
+    assert (orca.pair_space, orca.pair_labeled, orca.pair_detach) == ("feature", True, False)
+    assert (orca.pair_weight, orca.entropy_weight, orca.entropy_on) == (1.0, 1.0, "both")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_decisions_carry_no_gradient_and_repeat_themselves(name):
     case = make_case(METHODS[name])

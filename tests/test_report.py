@@ -34,7 +34,16 @@ from protofission.report.drawing import short
 from protofission.report.heads import in_order, meaning
 from protofission.report.page import write_page
 from protofission.report.results import Result, by_method
-from protofission.report.sheets import FRAME, LARGEST, PAPER, picture_row, png_uri, sheets
+from protofission.report.sheets import (
+    FRAME,
+    LARGEST,
+    PAPER,
+    images_per_strip,
+    picture_row,
+    png_uri,
+    sheets,
+    shown_heads,
+)
 from protofission.report.tables import COLUMNS, GLOSSARY, disagreements, rows, terminal_table
 from protofission.run import Epoch, RunFolder, environment
 
@@ -327,12 +336,25 @@ def test_colour_images_of_any_shape_keep_their_pixels() -> None:
 
 
 def test_many_colours_become_near_ones_and_large_images_small() -> None:
-    ramp = np.linspace(0, 255, 60 * 90, dtype=np.uint8).reshape(60, 90)
+    ramp = np.linspace(0, 255, 60 * 80, dtype=np.uint8).reshape(60, 80)
     image = np.stack([ramp, ramp[::-1], ramp[:, ::-1]])
     row = picture_row(image[None], np.array([True]), 1)
-    line = LARGEST * 60 // 90 // 16
-    assert row.shape == (LARGEST * 60 // 90 + 4 * line, LARGEST + 4 * line, 3)
+    line = LARGEST * 60 // 80 // 16
+    assert row.shape == (LARGEST * 60 // 80 + 4 * line, LARGEST + 4 * line, 3)
     assert abs(decoded(png_uri(row)).astype(int) - row).max() < 24
+
+
+def test_strips_are_shorter_where_a_page_would_grow_heavy() -> None:
+    assert images_per_strip(100, 8, 8) == 12
+    assert images_per_strip(100, 32, 32) == 7  # 750,000 / (100 * 1024) = 7.3
+    assert images_per_strip(100, 2 * LARGEST, LARGEST) == 9  # shrunk to 40 by 20
+    assert images_per_strip(1000, 32, 32) == 4
+
+
+def test_of_many_heads_the_first_seen_and_novel_ones_are_shown() -> None:
+    many = replace(PREDICTIONS, num_classes=60, num_seen=30, heads=PREDICTIONS.labels)
+    assert shown_heads(many) == [*range(10), *in_order(many.confusion, 30)[30:40]]
+    assert shown_heads(PREDICTIONS) == [0, 1, 3, 2]
 
 
 # The page

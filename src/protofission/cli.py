@@ -6,6 +6,7 @@ Nothing here imports torch before a verb has been understood: help and refusals 
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -91,8 +92,12 @@ def methods(name: str | None = None, /, *, preset: str = "digits") -> None:
         for known, method in METHODS.items():
             print(f"{known:<{width}}  {summary_of(method)}")
         return
-    for key, value in options(experiment(preset, name)).items():
-        print(f"{key} = {value}")
+    for key, option in options(experiment(preset, name)).items():
+        print(f"{key} = {option.value}")
+        if option.meaning:
+            print(
+                textwrap.fill(option.meaning, 78, initial_indent="    ", subsequent_indent="    ")
+            )
 
 
 def summary_of(value: object) -> str:

@@ -64,7 +64,14 @@ def plan(
     named["simclr"] = simclr
     for assignment in assignments:
         named = _assigned(named, assignment)
+    for experiment in named.values():
+        experiment.check()
     simclr = named.pop("simclr")
+    splits = {replace(experiment.data, pool_has_labeled=False) for experiment in named.values()}
+    require(
+        len(splits) == 1,
+        "Methods on different data cannot share a table: set data.* for all methods alike.",
+    )
     jobs: dict[RunFolder, Job] = {}
     for seed in range(seeds):
         for experiment in named.values():
@@ -109,7 +116,7 @@ def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) ->
     table = rows(results)
     console.print(terminal_table(table))
     for sentence in disagreements(table):
-        console.print(sentence)
+        console.print(sentence, markup=False)
     write_page(page, results, loaded[jobs[-1].experiment.data], command)
     console.print(f"The page: {page}", soft_wrap=True)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import json
 import math
+import textwrap
 import types
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -25,24 +29,34 @@ class Recipe:
     """How the weights learn."""
 
     epochs: int = 200
+    """How long training takes."""
     epoch: Literal["labeled", "pool"] = "labeled"
     """What one epoch passes over."""
     steps_per_epoch: int | None = None
     """The length of an epoch where it is not one pass."""
     labeled_batch: int = 128
+    """Labeled images of a step."""
     unlabeled_batch: int = 384
+    """Unlabeled images of a step."""
     learning_rate: float = 0.1
+    """Of SGD, at the start."""
     schedule: Literal["step", "cosine"] = "step"
     """x 0.1 at 70 % and 90 % of training, or half a cosine to 0."""
     momentum: float = 0.9
+    """Of SGD."""
     weight_decay: float = 5e-4
+    """On all weights but delta."""
     decay_delta: bool = False
     """Whether weight decay pulls delta to 0, that is, lambda to 1/2."""
-    trainable_stages: int = 1
-    """How many of the backbone's last stages learn; the rest is frozen."""
+    trainable_stages: int | None = 1
+    """How many of the backbone's last stages learn, the rest is frozen; all where none is given."""
 
     def __post_init__(self) -> None:
-        check_sizes(epochs=self.epochs)
+        check_sizes(
+            epochs=self.epochs,
+            labeled_batch=self.labeled_batch,
+            unlabeled_batch=self.unlabeled_batch,
+        )
         if self.steps_per_epoch is not None:
             check_sizes(steps_per_epoch=self.steps_per_epoch)
         require(self.learning_rate > 0, f"learning_rate = {self.learning_rate} must be above 0.")
@@ -80,6 +94,17 @@ class Experiment:
     recipe: Recipe = field(default_factory=Recipe)
     judging: Judging = field(default_factory=Judging)
     seed: int = 0
+    """Of all that is random in training."""
+
+    def check(self) -> None:
+        """Refuse parts that do not fit each other; each part has checked itself."""
+        self.method.check(self.head)
+        stages = self.recipe.trainable_stages
+        require(
+            stages is None or 0 <= stages <= self.backbone.stages,
+            f"trainable_stages = {stages} must be between 0 and the backbone's "
+            f"{self.backbone.stages} stages.",
+        )
 
 
 def experiment_of(name: str, **parts: Any) -> Experiment:
@@ -113,16 +138,42 @@ def override(value: Value, assignment: str) -> Value:
     return changed
 
 
-def options(value: Any, prefix: str = "") -> dict[str, Any]:
-    """All dotted keys of an experiment with their values."""
-    found: dict[str, Any] = {}
+@dataclass(frozen=True)
+class Option:
+    """A value that can be overridden, and what its class says of it."""
+
+    value: Any
+    meaning: str
+
+
+def options(value: Any, prefix: str = "") -> dict[str, Option]:
+    """All dotted keys of an experiment with their values and meanings."""
+    found: dict[str, Option] = {}
+    meanings = _field_docs(type(value))
     for item in dataclasses.fields(value):
         inner = getattr(value, item.name)
         if dataclasses.is_dataclass(inner):
             found |= options(inner, f"{prefix}{item.name}.")
         else:
-            found[prefix + item.name] = inner
+            found[prefix + item.name] = Option(inner, meanings.get(item.name, ""))
     return found
+
+
+def _field_docs(kind: type) -> dict[str, str]:
+    """The strings below a dataclass's fields, its bases' included."""
+    docs: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        for field_, doc in itertools.pairwise(getattr(body, "body", [])):
+            match field_, doc:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    docs[name] = " ".join(text.split())
+    return docs
 
 
 class _NoSuchKeyError(Exception):

@@ -30,7 +30,7 @@ def digits(name: str) -> Experiment:
                 unlabeled_batch=256,
                 learning_rate=0.2,
                 schedule="cosine",
-                trainable_stages=3,
+                trainable_stages=None,
             ),
         )
     if experiment.method.discovers:

@@ -51,6 +51,7 @@ def start(
     experiment: Experiment, data: TrainingData, backbone: dict[str, Tensor] | None = None
 ) -> TrainState:
     """A model at its random start, or with a pretrained backbone's weights, and its optimiser."""
+    experiment.check()
     method, seed = experiment.method, experiment.seed
     num_classes = data.num_classes if method.discovers else data.num_seen
     body = experiment.backbone.build(step_rng(seed, 0, "backbone"))

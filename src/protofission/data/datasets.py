@@ -21,12 +21,15 @@ class DataSpec:
     """Which images, and how they are split."""
 
     dataset: Literal["digits"] = "digits"
+    """A name of protofission.data.datasets.DATASETS."""
     split: Literal["orca"] = "orca"
+    """How the images are divided."""
     num_seen: int = 5
     """S: the first S classes are seen."""
     labeled_share: float = 0.5
     """The chance of a seen image to be labeled."""
     split_seed: int = 0
+    """Of the split alone: runs of several seeds share their images."""
     pool_has_labeled: bool = False
     """Whether the labeled images are in the unlabeled pool as well."""
 

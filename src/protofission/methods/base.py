@@ -57,6 +57,9 @@ class Method(Generic[T]):
         """Whether `survey` wants to be called before each epoch."""
         return False
 
+    def check(self, head: HeadSpec) -> None:
+        """Refuse a head that the options do not fit."""
+
     def memory(self, num_classes: int, num_slots: int) -> nn.Module:
         """What the method keeps between steps: buffers, or parameters to be trained."""
         return nn.Module()

@@ -104,12 +104,16 @@ class WithFission(Method[T]):
         """V prototypes in the place of the base's one."""
         return replace(self.base.head, kind="fission")
 
+    def check(self, head: HeadSpec) -> None:
+        """A prior has a number for each prototype."""
+        self.base.check(head)
+        require(
+            self.prior is None or len(self.prior) == head.slots,
+            f"prior = {self.prior} must have one number for each of the {head.slots} prototypes.",
+        )
+
     def memory(self, num_classes: int, num_slots: int) -> nn.Module:
         """The base's memory, and the running mean of A(x) by class, which starts even."""
-        require(
-            self.prior is None or len(self.prior) == num_slots,
-            f"prior = {self.prior} must have one number for each of the {num_slots} prototypes.",
-        )
         memory = nn.Module()
         memory.base = self.base.memory(num_classes, num_slots)
         memory.register_buffer("usage", torch.full((num_classes, num_slots), 1 / num_slots))

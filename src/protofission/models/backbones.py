@@ -8,7 +8,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import require
 from protofission.fission import check_sizes
 
 
@@ -21,6 +20,7 @@ class BackboneSpec:
     width: int = 16
     """Channels of the first stage; each further stage doubles them and halves the image."""
     stages: int = 3
+    """Residual blocks, one a stage."""
 
     def __post_init__(self) -> None:
         check_sizes(channels=self.channels, width=self.width, stages=self.stages)
@@ -73,13 +73,9 @@ class Backbone(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, generator=generator)
 
-    def learn_last(self, stages: int) -> None:
+    def learn_last(self, stages: int | None) -> None:
         """Freeze all but the last stages, their batch-norm statistics included."""
-        require(
-            0 <= stages <= len(self.stages),
-            f"trainable_stages = {stages} must be between 0 and {len(self.stages)}.",
-        )
-        self._frozen = len(self.stages) - stages
+        self._frozen = 0 if stages is None else len(self.stages) - stages
         for number, stage in enumerate(self.stages):
             stage.requires_grad_(number >= self._frozen)
 

@@ -110,6 +110,7 @@ class HeadSpec:
     """A head by its name and options."""
 
     kind: HeadKind = "fission"
+    """Which head; a method wants one of its own."""
     prototypes: int = 5
     """V, fission only."""
     novel_prototypes: int | None = None

@@ -16,12 +16,9 @@ from protofission.data.datasets import Data
 from protofission.errors import require
 from protofission.report.figures import CURVES, confusion, curves, histogram
 from protofission.report.results import Groups, Result, by_method
-from protofission.report.sheets import picture_row, png_uri, sheets
+from protofission.report.sheets import images_per_strip, picture_row, png_uri, sheets, shown_heads
 from protofission.report.tables import COLUMNS, GLOSSARY, disagreements, rows, spread_note
 from protofission.run import write_whole
-
-MOST_SHEETS = 20
-"""Heads of a method whose sub-classes are shown."""
 
 
 def write_page(path: Path, results: Sequence[Result], data: Data, command: str) -> None:
@@ -86,6 +83,8 @@ def _numbers(results: Sequence[Result]) -> dict[str, Any]:
 def _pictures(groups: Groups, data: Data) -> dict[str, Any]:
     first = {method: group[0] for method, group in groups.items()}
     divided = {method: result for method, result in first.items() if result.prototypes > 1}
+    strips = sum(r.prototypes * len(shown_heads(r.predictions)) for r in divided.values())
+    fitting = images_per_strip(strips, *data.test.pixels.shape[-2:])
     frame = picture_row(np.full((1, 1, 12, 12), 200, np.uint8), np.array([True]), 1)
     return {
         "curves": [curves(groups, kind) for kind in CURVES],
@@ -98,7 +97,7 @@ def _pictures(groups: Groups, data: Data) -> dict[str, Any]:
             for place, result in enumerate(first.values())
         ],
         "sheets": {
-            method: sheets(result.predictions, data.test.pixels, data.class_names)[:MOST_SHEETS]
+            method: sheets(result.predictions, data.test.pixels, data.class_names, fitting)
             for method, result in divided.items()
         },
         "prototypes": {method: result.prototypes for method, result in first.items()},

@@ -17,8 +17,12 @@ from protofission.report.heads import Meaning, in_order, meaning
 Pixels = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
-LARGEST = 48
+LARGEST = 40
 """Pixels of the longer side; larger images are shrunk to it."""
+FEWEST, MOST, BUDGET = 4, 12, 750_000
+"""Images a strip, and pixels of all strips of a page: about a megabyte."""
+EACH = 10
+"""Heads of a method whose sub-classes are shown: so many seen ones, so many novel ones."""
 WIDTH = 480
 """About how wide a strip is shown, in CSS pixels."""
 PAPER, FRAME = (255, 255, 255), (213, 94, 0)
@@ -47,30 +51,44 @@ class Sheet:
     """A line that names the prototypes without images, or nothing."""
 
 
+def images_per_strip(num_strips: int, height: int, width: int) -> int:
+    """How many images fit a strip so that a page does not grow heavy."""
+    shrunk = min(1.0, LARGEST / max(height, width))
+    fitting = BUDGET / max(1, num_strips * height * width * shrunk**2)
+    return int(min(max(fitting, FEWEST), MOST))
+
+
+def shown_heads(predictions: Predictions) -> list[int]:
+    """Heads in the order of the confusion matrix, the first ones of seen and novel if many."""
+    seen = predictions.num_seen
+    order = in_order(predictions.confusion, seen)
+    return order[:seen][:EACH] + order[seen:][:EACH]
+
+
 def sheets(
-    predictions: Predictions, pixels: Pixels, names: Sequence[str], per_slot: int = 12
+    predictions: Predictions, pixels: Pixels, names: Sequence[str], per_slot: int = MOST
 ) -> list[Sheet]:
-    """A sheet for each head: seen ones first, novel ones in the order of the confusion matrix.
+    """A sheet for each of the shown heads.
 
     Args:
         pixels: (N, channels, height, width), the images of the predictions.
         per_slot: how many images a strip shows.
     """
-    counts, seen = predictions.confusion, predictions.num_seen
+    counts = predictions.confusion
     num_heads, num_slots = predictions.prototypes.shape[:2]
     found = []
-    for head in in_order(counts, seen):
-        means = meaning(head, counts, seen, names)
-        own = [NO_SLOT, *range(num_slots)] if head < num_heads else [NO_SLOT]
-        members = {slot: first_ones(predictions, head, slot) for slot in own}
+    for head in shown_heads(predictions):
+        means = meaning(head, counts, predictions.num_seen, names)
+        slots = range(num_slots if head < num_heads else 0)
+        members = {slot: first_ones(predictions, head, slot) for slot in (NO_SLOT, *slots)}
         strips = tuple(
             _strip(slot, images, predictions, pixels, means, per_slot)
             for slot, images in members.items()
             if len(images)
         )
         rejects = len(members[NO_SLOT]) > 0
-        empty = [slot for slot in own if slot != NO_SLOT and not len(members[slot])]
-        found.append(Sheet(means.title, strips, "" if rejects else _unused(empty)))
+        unused = [] if rejects else [slot for slot in slots if not len(members[slot])]
+        found.append(Sheet(means.title, strips, _unused(unused)))
     return found
 
 
@@ -147,7 +165,7 @@ def png_uri(row: Pixels) -> str:
     """A PNG as a data URI: exact up to 256 colours, the nearest 256 beyond."""
     image = Image.fromarray(row)
     few = image.getcolors(256) is not None
-    image = _indexed(row) if few else image.quantize(256, dither=Image.Dither.NONE)
+    image = _indexed(row) if few else image.quantize(256, Image.Quantize.FASTOCTREE)
     content = BytesIO()
     image.save(content, "PNG", optimize=True)
     return "data:image/png;base64," + b64encode(content.getvalue()).decode()
