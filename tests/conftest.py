@@ -3,6 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Busy machines are slow, and a test that fails must fail for everyone.
+settings.register_profile("project", deadline=None, derandomize=True)
+settings.load_profile("project")
 
 
 @pytest.fixture(scope="session")
