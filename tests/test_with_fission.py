@@ -246,7 +246,10 @@ def test_views_sigma_and_head_are_the_base_s_with_v_prototypes():
         (lambda: WithFission(Orca(), diversity_momentum=1.0), "^diversity_momentum = 1.0 "),
         (lambda: WithFission(Orca(), prior=(0.5, 0.6)), r"^prior = \(0.5, 0.6\) "),
         (lambda: WithFission(Orca(), prior=(1.0, 0.0)), r"^prior = \(1.0, 0.0\) "),
-        (lambda: WithFission(Orca(), prior=(0.5, 0.5)).memory(3, 4), "each of the 4 prototypes"),
+        (
+            lambda: WithFission(Orca(), prior=(0.5, 0.5)).check(HeadSpec("fission", prototypes=4)),
+            "each of the 4 prototypes",
+        ),
     ],
 )
 def test_bad_options_are_refused_by_name(make, message):

@@ -6,6 +6,7 @@ V prototypes (slots) a class, D features.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -115,9 +116,9 @@ def class_usage(assigned: Tensor, labels: Tensor, num_classes: int) -> tuple[Ten
 
 def kl_to_prior(usage: Tensor, prior: Tensor | None = None) -> Tensor:
     """KL(usage || prior) over the last dimension; the prior is uniform where none is given."""
-    log_prior = -torch.tensor(usage.shape[-1]).log() if prior is None else prior.log()
+    log_prior = -math.log(usage.shape[-1]) if prior is None else prior.to(usage).log()
     tiny = torch.finfo(usage.dtype).tiny
-    return (usage * (usage.clamp_min(tiny).log() - log_prior.to(usage))).sum(-1)
+    return (usage * (usage.clamp_min(tiny).log() - log_prior)).sum(-1)
 
 
 def diversity_loss(
@@ -198,12 +199,15 @@ class FissionHead(nn.Module):
         temperature: T of Eqs. 10 and 12.
         offset: b of Eq. 10.
         similarity: how features are compared with prototypes, see `similarity`.
-        num_seen: S, needed only with `novel_prototypes`; all C where not given.
+        num_seen: S, needed only with `novel_prototypes`.
         novel_prototypes: prototypes of each class from S on; it divides V. Slot i of such a class
             is its prototype i modulo this number, so that every class keeps V slots.
         delta: the start of delta; 0 gives lambda = 1/2.
         generator: for the random start.
     """
+
+    _own: Tensor
+    """(C, V): the prototype behind each slot."""
 
     def __init__(
         self,
@@ -228,6 +232,10 @@ class FissionHead(nn.Module):
             1 <= novel <= prototypes and prototypes % novel == 0,
             f"novel_prototypes = {novel} must divide prototypes = {prototypes}.",
         )
+        require(
+            novel == prototypes or num_seen is not None,
+            f"novel_prototypes = {novel} wants num_seen: which classes are novel?",
+        )
         self.temperature, self.offset, self.similarity = temperature, offset, similarity
         self.g = nn.Parameter(random_directions(num_classes, num_features, generator=generator))
         self.l = nn.Parameter(
@@ -240,9 +248,7 @@ class FissionHead(nn.Module):
         own = torch.arange(prototypes).repeat(num_classes, 1)
         own[num_classes if num_seen is None else num_seen :] %= novel
         self._tied = novel < prototypes
-        self.register_buffer("_own", own, persistent=False)  # (C, V): the prototype behind a slot
-
-    _own: Tensor
+        self.register_buffer("_own", own, persistent=False)
 
     def prototypes(self) -> Prototypes:
         """The prototypes as they are now."""

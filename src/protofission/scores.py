@@ -29,9 +29,10 @@ def energy(logits: Tensor, probs: Tensor) -> Tensor:
 
 
 def entropy(logits: Tensor, probs: Tensor) -> Tensor:
-    """The entropy of the probabilities, scaled to sum to 1."""
-    shares = probs / probs.sum(-1, keepdim=True)
-    return -(shares * shares.clamp_min(torch.finfo(shares.dtype).tiny).log()).sum(-1)
+    """The entropy of the probabilities, scaled to sum to 1; the highest where all of them are 0."""
+    mass = probs.sum(-1, keepdim=True)
+    shares = torch.where(mass > 0, probs / mass, 1 / probs.shape[-1])
+    return torch.special.entr(shares).sum(-1)
 
 
 def lack_of_mass(logits: Tensor, probs: Tensor) -> Tensor:
