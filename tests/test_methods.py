@@ -48,9 +48,8 @@ def options_of(method: Method[Any]) -> dict[str, Any]:
 def twin_terms(case: Case) -> scalar.Loss:
     """The weighted terms of a case by the scalar twins."""
     base, scene = base_of(case.method), case.scene()
-    options = options_of(base)
+    options, buffers = options_of(base), dict(case.memory.named_buffers())
     if isinstance(base, Orca):
-        buffers = dict(case.memory.named_buffers())
         name = "uncertainty" if case.method is base else "base.uncertainty"
         options["uncertainty"] = buffers[name].item()
         partners = case.method.decide(case.step()).partners
@@ -78,7 +77,7 @@ def twin_terms(case: Case) -> scalar.Loss:
         twin_classes(base, scene),
         case.head.l.tolist(),
         num_seen=SEEN,
-        remembered=case.memory.usage.tolist(),
+        remembered=buffers["usage"].tolist() if "usage" in buffers else [],
         **options_of(case.method),
     )
 

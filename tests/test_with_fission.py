@@ -189,7 +189,9 @@ def test_a_class_of_too_few_rows_is_left_out_of_diversity():
 @pytest.mark.parametrize("base", [Supervised(), FixMatch(threshold=0.6), Orca(hard_threshold=0.6)])
 @pytest.mark.parametrize("which", ["all", "seen"])
 def test_the_running_usage_follows_its_twin(base, which):
-    method = WithFission(base, diversity_momentum=0.8, diversity_classes=which)
+    method = WithFission(
+        base, diversity_scope="ema", diversity_momentum=0.8, diversity_classes=which
+    )
     case = make_case(method, 1)
     before = case.memory.usage.tolist()
     step = case.step()

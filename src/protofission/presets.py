@@ -18,8 +18,8 @@ def digits(name: str) -> Experiment:
     What differs from the methods' defaults is the same for a base and its version with fission:
     - ORCA: an entropy weight of 3 and a margin of at most 0.2 T. With 1 and 0.5, a novel digit
       settled on a seen head in every other run of these few hundred steps.
-    - FixMatch-Sigmoid: no ignore band, after the warm-up. With one, the linear head learns to be
-      sure of strangers.
+    - FixMatch-Sigmoid: literal, that is, no warm-up and no ignore band. With them, the linear head
+      learns to be sure of strangers before they can be taken for OOD.
     Fission has a diversity weight of 0.3: with 0.001, one of the five prototypes does all the work.
     """
     experiment = experiment_of(name)
@@ -53,7 +53,7 @@ def _for_digits(method: Method[Any]) -> Method[Any]:
         case Orca():
             return replace(method, entropy_weight=3.0, margin_cap=0.2)
         case FixMatchSigmoid():
-            return replace(method, ood_below=method.threshold)
+            return replace(method, literal=True)
         case _:
             return method
 

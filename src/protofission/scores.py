@@ -32,7 +32,8 @@ def entropy(logits: Tensor, probs: Tensor) -> Tensor:
     """The entropy of the probabilities, scaled to sum to 1; the highest where all of them are 0."""
     mass = probs.sum(-1, keepdim=True)
     shares = torch.where(mass > 0, probs / mass, 1 / probs.shape[-1])
-    return torch.special.entr(shares).sum(-1)
+    per_class: Tensor = torch.special.entr(shares)
+    return per_class.sum(-1)
 
 
 def lack_of_mass(logits: Tensor, probs: Tensor) -> Tensor:

@@ -70,6 +70,10 @@ class WithFission(Method[T]):
             f"diversity_momentum = {self.diversity_momentum} must be at least 0 and below 1.",
         )
         require(
+            self.diversity_scope == "batch" or self.diversity_reduce == "batch_mean",
+            "A running mean (diversity_scope = ema) has no per_sample form: choose one of the two.",
+        )
+        require(
             self.prior is None or (min(self.prior) > 0 and abs(sum(self.prior) - 1) < 1e-6),
             f"prior = {self.prior} must be positive and sum to 1.",
         )
@@ -113,10 +117,11 @@ class WithFission(Method[T]):
         )
 
     def memory(self, num_classes: int, num_slots: int) -> nn.Module:
-        """The base's memory, and the running mean of A(x) by class, which starts even."""
+        """The base's memory, and the running mean of A(x) by class if used, which starts even."""
         memory = nn.Module()
         memory.base = self.base.memory(num_classes, num_slots)
-        memory.register_buffer("usage", torch.full((num_classes, num_slots), 1 / num_slots))
+        if self.diversity_scope == "ema":
+            memory.register_buffer("usage", torch.full((num_classes, num_slots), 1 / num_slots))
         return memory
 
     @torch.no_grad()
@@ -183,8 +188,10 @@ class WithFission(Method[T]):
 
     @torch.no_grad()
     def update(self, step: Step, targets: T) -> None:
-        """The base's, and the running mean of A(x) for the classes of the batch."""
+        """The base's, and the running mean of A(x) for the classes of the batch if it is used."""
         self.base.update(_for_base(step), targets)
+        if self.diversity_scope == "batch":
+            return
         classes, assigned, num_classes = self._divided(step, targets)
         usage, counts = class_usage(assigned, classes, num_classes)
         remembered = step.memory.get_buffer("usage")
