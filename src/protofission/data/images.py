@@ -15,15 +15,24 @@ from protofission.errors import require
 Labels = NDArray[np.int64]
 
 
+NO_LABEL = -1
+"""The label of an image that has none."""
+
+
 @dataclass(frozen=True)
 class ImageSet:
-    """Images with their classes."""
+    """Images with their classes. Its arrays cannot be written to."""
 
     pixels: NDArray[np.uint8]
-    """(N, channels, height, width)."""
+    """(N, channels, height, width), in memory or memory-mapped."""
     labels: Labels
-    """(N,): places in `class_names`."""
+    """(N,): places in `class_names`, or NO_LABEL."""
     class_names: tuple[str, ...]
+    coarse_labels: Labels | None = None
+    """(N,): places in `coarse_names`, where the classes have a coarser division."""
+    coarse_names: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    """Where each image came from, if it was a file."""
 
     def __post_init__(self) -> None:
         require(
@@ -31,6 +40,17 @@ class ImageSet:
             f"{len(self.labels)} labels do not fit images of the shape {self.pixels.shape}: "
             "(N, channels, height, width) is wanted.",
         )
+        for array in (self.pixels, self.labels, self.coarse_labels):
+            if array is not None:
+                array.setflags(write=False)
+
+
+@dataclass(frozen=True)
+class ImageSets:
+    """A data set: its training images, and its official test images if it has any."""
+
+    train: ImageSet
+    test: ImageSet | None = None
 
 
 @dataclass(frozen=True)
