@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,25 @@ def test_a_file_is_written_whole_or_not_at_all(
         write_whole(path, b"after")
     assert path.read_bytes() == b"before"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("metrics.json", RunFolder.summary),
+        ("history.json", RunFolder.history),
+        ("predictions.npz", RunFolder.predictions),
+        ("weights.safetensors", RunFolder.weights),
+    ],
+)
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.9])
+def test_a_damaged_file_is_named(
+    name: str, read: Callable[[RunFolder], object], share: float, folder: RunFolder, tmp_path: Path
+) -> None:
+    content = (folder.path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match=rf"{name} is damaged: delete the folder"):
+        read(RunFolder(tmp_path))
 
 
 def test_predictions_without_novel_images_are_judged_without_a_crash() -> None:

@@ -9,25 +9,30 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from protofission import __version__
 from protofission.data.datasets import Data
+from protofission.errors import InputError
 from protofission.evaluate import Predictions, Summary, predict, summarize
 from protofission.experiment import Experiment, as_json
 from protofission.metrics import Accuracy, PrototypeHealth
 from protofission.records import Terms
 from protofission.train import StepReport, TrainState, start, train
+
+Read = TypeVar("Read")
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -72,28 +77,36 @@ class RunFolder:
         """Write one of the folder's files."""
         write_whole(self.path / name, content.encode() if isinstance(content, str) else content)
 
+    def read(self, name: str, parse: Callable[[bytes], Read]) -> Read:
+        """Read one of the folder's files; a damaged one is named."""
+        path = self.path / name
+        content = path.read_bytes()
+        try:
+            return parse(content)
+        except (ValueError, KeyError, TypeError, EOFError, BadZipFile, SafetensorError):
+            raise InputError(
+                f"{path} is damaged: delete the folder {self.path} and run again."
+            ) from None
+
+    def plain(self, name: str) -> dict[str, Any]:
+        """One of the JSON files: experiment, environment or split."""
+        return self.read(f"{name}.json", lambda content: dict(json.loads(content)))
+
     def history(self) -> list[Epoch]:
         """The epochs of the run."""
-        rows = json.loads((self.path / "history.json").read_text())
-        return [
-            Epoch(**{**row, "summary": row["summary"] and _summary(row["summary"])}) for row in rows
-        ]
+        return self.read("history.json", _history)
 
     def summary(self) -> Summary:
         """The numbers of the reported epoch."""
-        return _summary(json.loads((self.path / "metrics.json").read_text()))
+        return self.read("metrics.json", lambda content: _summary(json.loads(content)))
 
     def predictions(self) -> Predictions:
         """The predictions of the reported epoch."""
-        with np.load(self.path / "predictions.npz", allow_pickle=False) as arrays:
-            values: dict[str, Any] = dict(arrays)
-        for number in ("num_seen", "num_classes"):
-            values[number] = int(values[number])
-        return Predictions(**values)
+        return self.read("predictions.npz", _predictions)
 
     def weights(self) -> dict[str, Tensor]:
         """The model's weights at the last epoch."""
-        return load_tensors((self.path / "weights.safetensors").read_bytes())
+        return self.read("weights.safetensors", load_tensors)
 
     def backbone(self) -> dict[str, Tensor]:
         """The backbone's part of the weights."""
@@ -177,6 +190,21 @@ def _epoch(number: int, steps: list[Terms], summary: Summary | None) -> Epoch:
     weights = torch.tensor([term.weight for term in steps[0]])
     means = dict(zip(names, values.tolist(), strict=True))
     return Epoch(number, float(values @ weights), means, summary)
+
+
+def _history(content: bytes) -> list[Epoch]:
+    return [
+        Epoch(**{**row, "summary": row["summary"] and _summary(row["summary"])})
+        for row in json.loads(content)
+    ]
+
+
+def _predictions(content: bytes) -> Predictions:
+    with np.load(BytesIO(content), allow_pickle=False) as arrays:
+        values: dict[str, Any] = dict(arrays)
+    for number in ("num_seen", "num_classes"):
+        values[number] = int(values[number])
+    return Predictions(**values)
 
 
 def _summary(values: dict[str, Any]) -> Summary:

@@ -70,7 +70,7 @@ def _numbers(results: Sequence[Result]) -> dict[str, Any]:
     oracle = [
         f"{name}: the epoch is the best one by the test labels, an oracle: a bound, not a result."
         for name, group in by_method(results).items()
-        if any(r.plain("experiment")["judging"]["select"] == "oracle" for r in group)
+        if any(r.folder.plain("experiment")["judging"]["select"] == "oracle" for r in group)
     ]
     return {
         "rows": table,
@@ -112,14 +112,14 @@ def _titled(result: Result) -> str:
 def _origin(results: Sequence[Result], data: Data) -> dict[str, Any]:
     """Where the numbers come from: what differs between runs is listed once each."""
     environments = dict.fromkeys(
-        ", ".join(f"{key} {value}" for key, value in result.plain("environment").items())
+        ", ".join(f"{key} {value}" for key, value in result.folder.plain("environment").items())
         for result in results
     )
     return {
         "version": __version__,
         "environments": list(environments),
-        "splits": list(dict.fromkeys(r.plain("split")["sha256"] for r in results)),
-        "dataset": results[0].plain("experiment")["data"]["dataset"],
+        "splits": list(dict.fromkeys(r.folder.plain("split")["sha256"] for r in results)),
+        "dataset": results[0].folder.plain("experiment")["data"]["dataset"],
         "folders": [result.folder.path.name for result in results],
         "seeds": sorted({result.seed for result in results}),
         "pool_is_test": np.array_equal(data.split.test, data.split.unlabeled),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from protofission.evaluate import Predictions, Summary
 from protofission.run import Epoch, RunFolder
@@ -39,11 +37,6 @@ class Result:
     def prototypes(self) -> int:
         """V."""
         return int(self.predictions.prototypes.shape[1])
-
-    def plain(self, name: str) -> dict[str, Any]:
-        """One of the run's JSON files: experiment, environment or split."""
-        content: dict[str, Any] = json.loads((self.folder.path / f"{name}.json").read_text())
-        return content
 
 
 Groups = dict[str, list[Result]]
