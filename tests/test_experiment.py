@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,8 @@ def test_texts_become_values_of_the_field_s_type(assignment: str, value: object)
         ("method.prior=0.9,0.2", "must be positive and sum to 1"),
         ("method.consistency_weight=-1", "consistency_weight = -1.0 must be at least 0."),
         ("judging.ood_score=maxprob", "Unknown ood_score 'maxprob'. Did you mean 'max_prob"),
+        ("recipe.momentum=5", "momentum = 5.0 must be at least 0 and below 1."),
+        ("recipe.weight_decay=-1", "weight_decay = -1.0 must be at least 0."),
         ("method.diversity_weight=nan", "diversity_weight = 'nan' must be a finite number."),
         ("recipe.learning_rate=inf", "recipe.learning_rate = 'inf' must be a finite number."),
     ],
@@ -77,6 +80,25 @@ def test_bad_overrides_get_one_sentence(assignment: str, words: str) -> None:
         override(preset("digits", "orca+pf"), assignment)
     assert words in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "assignment", "words"),
+    [
+        ("orca+pf", "head.novel_prototypes=2", "novel_prototypes = 2 must divide prototypes = 5."),
+        ("orca+pf", "method.prior=0.5,0.5", "one number for each of the 5 prototypes."),
+        ("orca", "head.kind=projection", "head.kind = projection does not fit"),
+        ("simclr", "head.kind=cosine", "head.kind = cosine does not fit"),
+        ("orca", "recipe.trainable_stages=9", "trainable_stages = 9 must be between 0 and"),
+        ("orca", "recipe.trainable_stages=-1", "trainable_stages = -1 must be between 0 and"),
+    ],
+)
+def test_parts_that_do_not_fit_each_other_are_refused(
+    name: str, assignment: str, words: str
+) -> None:
+    experiment = override(preset("digits", name), assignment)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        experiment.check()
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:

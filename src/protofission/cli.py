@@ -115,6 +115,10 @@ def main() -> None:
         refuse(" ".join(str(error).split()))
     except OSError as error:
         refuse(f"{error.filename or 'A file'}: {error.strerror or error}.")
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+            raise
+        refuse("Out of memory: lower backbone.width, backbone.stages or the batch sizes.")
     except KeyboardInterrupt:
         print("protofission: stopped; the same command goes on from here.", file=sys.stderr)
         sys.exit(130)

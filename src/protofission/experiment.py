@@ -60,6 +60,10 @@ class Recipe:
         if self.steps_per_epoch is not None:
             check_sizes(steps_per_epoch=self.steps_per_epoch)
         require(self.learning_rate > 0, f"learning_rate = {self.learning_rate} must be above 0.")
+        require(
+            0 <= self.momentum < 1, f"momentum = {self.momentum} must be at least 0 and below 1."
+        )
+        require(self.weight_decay >= 0, f"weight_decay = {self.weight_decay} must be at least 0.")
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ class Experiment:
 
     def check(self) -> None:
         """Refuse parts that do not fit each other; each part has checked itself."""
+        self.head.check()
         self.method.check(self.head)
         stages = self.recipe.trainable_stages
         require(
@@ -228,6 +233,9 @@ def _parsed(text: str, wanted: Any, key: str) -> Any:
             number = wanted(text)
         except ValueError:
             raise InputError(f"{key} = {text!r} must be {kind}.") from None
-        require(math.isfinite(number), f"{key} = {text!r} must be {kind}.")
+        require(
+            not isinstance(number, float) or math.isfinite(number),
+            f"{key} = {text!r} must be {kind}.",
+        )
         return number
     return text

@@ -227,11 +227,8 @@ class FissionHead(nn.Module):
         check_sizes(num_features=num_features, num_classes=num_classes, prototypes=prototypes)
         if similarity not in SIMILARITIES:
             raise unknown("similarity", similarity, SIMILARITIES)
+        check_novel_prototypes(novel_prototypes, prototypes)
         novel = prototypes if novel_prototypes is None else novel_prototypes
-        require(
-            1 <= novel <= prototypes and prototypes % novel == 0,
-            f"novel_prototypes = {novel} must divide prototypes = {prototypes}.",
-        )
         require(
             novel == prototypes or num_seen is not None,
             f"novel_prototypes = {novel} wants num_seen: which classes are novel?",
@@ -276,6 +273,14 @@ def check_sizes(**sizes: int) -> None:
     """Refuse a C, V or D below 1."""
     for name, size in sizes.items():
         require(size >= 1, f"{name} = {size} must be at least 1.")
+
+
+def check_novel_prototypes(novel: int | None, prototypes: int) -> None:
+    """Refuse a number that V slots cannot be shared among evenly."""
+    require(
+        novel is None or (1 <= novel <= prototypes and prototypes % novel == 0),
+        f"novel_prototypes = {novel} must divide prototypes = {prototypes}.",
+    )
 
 
 def check_features(features: Tensor, num_features: int) -> None:

@@ -54,7 +54,7 @@ def start(
     experiment.check()
     method, seed = experiment.method, experiment.seed
     num_classes = data.num_classes if method.discovers else data.num_seen
-    body = experiment.backbone.build(step_rng(seed, 0, "backbone"))
+    body = experiment.backbone.build(data.labeled.shape[1], step_rng(seed, 0, "backbone"))
     if backbone is not None:
         body.load_state_dict(backbone)
     body.learn_last(experiment.recipe.trainable_stages)

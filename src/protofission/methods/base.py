@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from protofission.errors import require
 from protofission.models.heads import HeadSpec
 from protofission.records import NO_CLASS, Output, Step, Targets, Terms, Views
 from protofission.risks import Sigma, Softmax
@@ -58,7 +59,11 @@ class Method(Generic[T]):
         return False
 
     def check(self, head: HeadSpec) -> None:
-        """Refuse a head that the options do not fit."""
+        """Refuse a head that does not fit the method or its options."""
+        require(
+            self.classifies == (head.kind != "projection"),
+            f"head.kind = {head.kind} does not fit: a projection is for simclr, and for it alone.",
+        )
 
     def memory(self, num_classes: int, num_slots: int) -> nn.Module:
         """What the method keeps between steps: buffers, or parameters to be trained."""

@@ -15,20 +15,18 @@ from protofission.fission import check_sizes
 class BackboneSpec:
     """A compact residual network."""
 
-    channels: int = 1
-    """Of the images."""
     width: int = 16
     """Channels of the first stage; each further stage doubles them and halves the image."""
     stages: int = 3
     """Residual blocks, one a stage."""
 
     def __post_init__(self) -> None:
-        check_sizes(channels=self.channels, width=self.width, stages=self.stages)
+        check_sizes(width=self.width, stages=self.stages)
 
-    def build(self, generator: torch.Generator) -> Backbone:
-        """The backbone with its random start."""
+    def build(self, channels: int, generator: torch.Generator) -> Backbone:
+        """The backbone for images of so many channels, with its random start."""
         with torch.random.fork_rng(devices=[]):  # torch's own start moves the global generator
-            return Backbone(self, generator)
+            return Backbone(self, channels, generator)
 
 
 class Block(nn.Module):
@@ -59,11 +57,11 @@ class Backbone(nn.Module):
     Means of rectified maps all point one way; without their common part, cosines tell them apart.
     """
 
-    def __init__(self, spec: BackboneSpec, generator: torch.Generator) -> None:
+    def __init__(self, spec: BackboneSpec, channels: int, generator: torch.Generator) -> None:
         super().__init__()
         widths = [spec.width * 2**stage for stage in range(spec.stages)]
         self.stages = nn.ModuleList(
-            Block(spec.channels if stage == 0 else widths[stage - 1], width, 1 if stage == 0 else 2)
+            Block(channels if stage == 0 else widths[stage - 1], width, 1 if stage == 0 else 2)
             for stage, width in enumerate(widths)
         )
         self.num_features = widths[-1]

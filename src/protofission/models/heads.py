@@ -17,6 +17,7 @@ from protofission.fission import (
     FissionHead,
     Similarity,
     check_features,
+    check_novel_prototypes,
     check_sizes,
     max_logits,
     random_directions,
@@ -131,6 +132,10 @@ class HeadSpec:
             raise unknown("similarity", self.similarity, SIMILARITIES)
         check_sizes(prototypes=self.prototypes)
         require(self.temperature > 0, f"temperature = {self.temperature} must be above 0.")
+
+    def check(self) -> None:
+        """Refuse options that do not fit each other."""
+        check_novel_prototypes(self.novel_prototypes, self.prototypes)
 
     @property
     def slots(self) -> int:
