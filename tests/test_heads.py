@@ -40,7 +40,7 @@ def test_outputs_equal_their_twin_and_hang_together(name):
     assert_close(output.slot_logits, t * output.similarities - b)
     heads, slots = output.similarities.shape[1:]
     assert heads == (WIDTH if spec.kind == "projection" else CLASSES)
-    assert slots == (spec.prototypes if spec.kind == "fission" else 1)
+    assert slots == spec.slots == (spec.prototypes if spec.kind == "fission" else 1)
     prototypes = output.prototypes
     assert prototypes.combined.shape == prototypes.local.shape == (heads, slots, WIDTH)
     assert prototypes.mixing.shape == (heads, slots)
@@ -190,6 +190,7 @@ def test_heads_refuse_sizes_below_1(kind, size):
         (lambda: FissionHead(WIDTH, 3, 5, novel_prototypes=2), "2 must divide prototypes = 5"),
         (lambda: FissionHead(WIDTH, 3, 5, novel_prototypes=0), "0 must divide prototypes = 5"),
         (lambda: FissionHead(WIDTH, 3, 5, novel_prototypes=10), "10 must divide prototypes = 5"),
+        (lambda: FissionHead(WIDTH, 3, 4, novel_prototypes=2), "2 wants num_seen"),
         (lambda: HeadSpec("fision"), "'fision'.*'fission'"),
         (lambda: HeadSpec(similarity="dot"), "Unknown similarity 'dot'"),
         (lambda: HeadSpec(prototypes=-1), r"^prototypes = -1 must be at least 1\.$"),

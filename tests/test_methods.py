@@ -98,7 +98,7 @@ def twin_classes(base: Method[Any], scene: scalar.Scene) -> scalar.Classes:
 def assert_equals_twin(case: Case) -> dict[str, float]:
     found = {t.name: t.weight * t.value.item() for t in case.method.terms(case.step())}
     expected = twin_terms(case)
-    assert found == {name: close(value, rel=1e-6, abs=1e-7) for name, value in expected.items()}
+    assert found == {name: close(value, rel=1e-9, abs=1e-12) for name, value in expected.items()}
     return found
 
 

@@ -279,6 +279,19 @@ def test_nmi_and_ari_at_their_edges(labels, heads):
     assert ari(counts) == close(scalar.ari(labels, heads), abs=1e-12)
 
 
+@given(st.lists(st.integers(1, 9), min_size=4, max_size=4), st.lists(st.integers(1, 9), min_size=3))
+def test_heads_that_say_nothing_of_the_class_share_no_information(rows, columns):
+    counts = np.outer(rows, columns)
+    assert 0 <= nmi(counts) < 1e-9  # never below 0, not even by rounding
+    assert ari(counts) == close(adjusted_rand_score(*unrolled(counts)), abs=1e-12)
+
+
+def unrolled(counts: np.ndarray) -> tuple[list[int], list[int]]:
+    """Labels and heads with these counts."""
+    cells = [(c, h) for (c, h), n in np.ndenumerate(counts) for _ in range(n)]
+    return [c for c, _ in cells], [h for _, h in cells]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_prototype_health_equals_its_twins(seed):
     random = np.random.default_rng(seed)
@@ -325,3 +338,17 @@ def test_one_slot_a_class_has_no_cosine_and_an_effective_v_of_1():
 def test_labels_and_heads_out_of_place_are_refused(labels, heads, message):
     with pytest.raises(InputError, match=message):
         contingency(labels, heads, 3, 4)
+
+
+@pytest.mark.parametrize("metric", [auroc, aupr, fpr_at_tpr])
+def test_scores_that_are_not_there_are_refused(metric):
+    with pytest.raises(ValueError, match="1 of 2 scores are NaN"):
+        metric([float("nan"), 1.0], [2.0])
+
+
+def test_edges_of_the_arguments_are_refused_or_nan():
+    with pytest.raises(ValueError, match="tpr = 0"):
+        fpr_at_tpr([0.0, 1.0], [0.5], 0.0)
+    with pytest.raises(ValueError, match="whole number"):
+        contingency([0.9, 1.2], [0, 1], 2, 2)
+    assert math.isnan(nmi(np.zeros((2, 2), int)))

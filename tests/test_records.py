@@ -62,12 +62,33 @@ def test_a_step_has_no_place_for_labels_of_the_pool():
     assert len(step.labels) == step.layout.labeled
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "reference").glob("*.py")))
-def test_scalar_twins_import_the_standard_library_alone(path):
-    modules = set()
+def imported(path: Path) -> set[str]:
+    """The packages that a file imports."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            modules |= {alias.name.partition(".")[0] for alias in node.names}
+            found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            modules.add((node.module or "").partition(".")[0])
-    assert modules <= {*sys.stdlib_module_names, "reference"}
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+REFERENCE = Path(__file__).parent / "reference"
+
+
+@pytest.mark.parametrize("name", ["methods", "metrics", "prototypes", "risks", "scores"])
+def test_scalar_twins_import_the_standard_library_alone(name):
+    assert imported(REFERENCE / f"{name}.py") <= {*sys.stdlib_module_names, "reference"}
+
+
+def test_no_reference_imports_what_it_judges():
+    for path in REFERENCE.glob("*.py"):
+        assert "protofission" not in imported(path), path.name
+
+
+def test_a_view_that_is_not_there_is_refused():
+    layout = Layout(2, 3, 1, 2)
+    with pytest.raises(ValueError, match="no view 1 of the labeled"):
+        layout.labeled_rows(1)
+    with pytest.raises(ValueError, match="no view 2 of the unlabeled"):
+        layout.unlabeled_rows(2)

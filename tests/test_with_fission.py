@@ -215,7 +215,7 @@ def test_the_running_usage_follows_its_twin(base, which):
 def test_the_running_usage_starts_even_and_its_loss_is_that_of_the_blend():
     method = WithFission(Supervised(), diversity_scope="ema", diversity_momentum=0.9)
     assert method.memory(3, 5).usage.tolist() == [[pytest.approx(0.2)] * 5] * 3
-    sims = torch.tensor([[[9.0, 0.0]]]).double()  # one image, sure of slot 0
+    sims = torch.tensor([[[9.0, 0.0]] * 3]).double()  # sure of slot 0; two classes absent
     step = step_of(method, output_of(sims), [0], 0)
     diversity = method.diversity(step, method.decide(step))
     blend = torch.tensor([0.9 * 0.5 + 0.1, 0.9 * 0.5]).double()
@@ -246,6 +246,10 @@ def test_views_sigma_and_head_are_the_base_s_with_v_prototypes():
         (lambda: WithFission(Orca(), consistency_weight=-1), "^consistency_weight = -1 "),
         (lambda: WithFission(Orca(), diversity_weight=-0.5), "^diversity_weight = -0.5 "),
         (lambda: WithFission(Orca(), diversity_momentum=1.0), "^diversity_momentum = 1.0 "),
+        (
+            lambda: WithFission(Orca(), diversity_scope="ema", diversity_reduce="per_sample"),
+            "has no per_sample form",
+        ),
         (lambda: WithFission(Orca(), prior=(0.5, 0.6)), r"^prior = \(0.5, 0.6\) "),
         (lambda: WithFission(Orca(), prior=(1.0, 0.0)), r"^prior = \(1.0, 0.0\) "),
         (
@@ -256,4 +260,25 @@ def test_views_sigma_and_head_are_the_base_s_with_v_prototypes():
 )
 def test_bad_options_are_refused_by_name(make, message):
     with pytest.raises(InputError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: WithFission(Orca(), prior=()), r"prior = \(\) must be positive"),
+        (
+            lambda: WithFission(Orca(), assign_temperature=-1),
+            "assign_temperature = -1 must be above",
+        ),
+        (lambda: WithFission(Orca(), diversity_min_samples=0), "diversity_min_samples = 0"),
+        (lambda: Orca(entropy_weight=-1), "entropy_weight = -1 must be at least 0"),
+        (
+            lambda: WithFission(Orca(), diversity_scope="ema", diversity_reduce="per_sample"),
+            "choose one of the two",
+        ),
+    ],
+)
+def test_options_without_a_meaning_are_refused(make, words):
+    with pytest.raises(InputError, match=words):
         make()

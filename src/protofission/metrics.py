@@ -25,17 +25,22 @@ def contingency(
     labels: ArrayLike, predictions: ArrayLike, num_classes: int, num_heads: int
 ) -> Counts:
     """(classes, heads): how many images of each class each head claims."""
-    true, predicted = np.asarray(labels, np.int64), np.asarray(predictions, np.int64)
+    true, predicted = np.asarray(labels), np.asarray(predictions)
     require(
         true.shape == predicted.shape,
         f"{len(predicted)} predictions for {len(true)} labels: give one each.",
     )
     for kind, values, size in (("label", true, num_classes), ("prediction", predicted, num_heads)):
         require(
+            len(values) == 0 or np.issubdtype(values.dtype, np.integer),
+            f"A {kind} is a whole number, but these are {values.dtype}.",
+        )
+        require(
             len(values) == 0 or (values.min() >= 0 and values.max() < size),
             f"A {kind} lies outside 0 ... {size - 1}.",
         )
-    flat = np.bincount(true * num_heads + predicted, minlength=num_classes * num_heads)
+    places = true.astype(np.int64) * num_heads + predicted.astype(np.int64)
+    flat = np.bincount(places, minlength=num_classes * num_heads)
     return flat.reshape(num_classes, num_heads)
 
 
@@ -92,7 +97,7 @@ def auroc(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
     Args:
         id_scores, ood_scores: OOD scores (higher is more OOD) of ID and of OOD images.
     """
-    inside, outside = np.asarray(id_scores, float), np.asarray(ood_scores, float)
+    inside, outside = _scores(id_scores), _scores(ood_scores)
     if not len(inside) or not len(outside):
         return float("nan")
     ranks = rankdata(np.concatenate([outside, inside]))[: len(outside)]
@@ -102,7 +107,7 @@ def auroc(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
 
 def aupr(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
     """Average precision of finding OOD images by a high score (OOD is the positive class)."""
-    inside, outside = np.asarray(id_scores, float), np.asarray(ood_scores, float)
+    inside, outside = _scores(id_scores), _scores(ood_scores)
     if not len(inside) or not len(outside):
         return float("nan")
     thresholds = np.unique(outside)[::-1]
@@ -114,15 +119,27 @@ def aupr(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
 
 def fpr_at_tpr(id_scores: ArrayLike, ood_scores: ArrayLike, tpr: float = 0.95) -> float:
     """The share of OOD images let in by the lowest threshold that lets in a share `tpr` of ID."""
-    inside, outside = np.sort(np.asarray(id_scores, float)), np.asarray(ood_scores, float)
+    require(0 < tpr <= 1, f"tpr = {tpr} must be above 0, at most 1.")
+    inside, outside = np.sort(_scores(id_scores)), _scores(ood_scores)
     if not len(inside) or not len(outside):
         return float("nan")
     threshold = inside[int(np.ceil(tpr * len(inside) - 1e-9)) - 1]
     return float((outside <= threshold).mean())
 
 
+def _scores(values: ArrayLike) -> Floats:
+    scores = np.asarray(values, float)
+    bad = int(np.isnan(scores).sum())
+    require(
+        bad == 0, f"{bad} of {len(scores)} scores are NaN: an image without a score is no rank."
+    )
+    return scores
+
+
 def nmi(counts: Counts) -> float:
     """Normalised mutual information of classes and heads: over the mean of the two entropies."""
+    if not counts.sum():
+        return float("nan")
     joint = counts / counts.sum()
     rows, columns = joint.sum(1), joint.sum(0)
     mean_entropy = (_entropy(rows) + _entropy(columns)) / 2
@@ -149,7 +166,7 @@ def _entropy(shares: Floats) -> float:
 
 @dataclass(frozen=True)
 class PrototypeHealth:
-    """Whether the prototypes are alive and differ, as means over the classes in use."""
+    """Whether the prototypes are alive and differ; means over classes, for usage those in use."""
 
     usage_entropy: float
     """Of the slots' shares of a class's images, in nats."""

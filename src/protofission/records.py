@@ -99,11 +99,13 @@ class Layout:
 
     def labeled_rows(self, view: int) -> slice:
         """The rows of one view of the labeled images."""
+        require(view < self.labeled_views, f"There is no view {view} of the labeled images.")
         start = view * self.labeled + min(view, self.unlabeled_views) * self.unlabeled
         return slice(start, start + self.labeled)
 
     def unlabeled_rows(self, view: int) -> slice:
         """The rows of one view of the unlabeled images."""
+        require(view < self.unlabeled_views, f"There is no view {view} of the unlabeled images.")
         start = view * self.unlabeled + min(view + 1, self.labeled_views) * self.labeled
         return slice(start, start + self.unlabeled)
 

@@ -10,7 +10,7 @@ keeps between steps lives in the module that `memory` makes and the training loo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
 import torch
@@ -27,6 +27,14 @@ T = TypeVar("T", bound=Targets)
 @dataclass(frozen=True)
 class Method(Generic[T]):
     """The base of all methods; a new one writes `decide` and `risk`, and says what it wants."""
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.name.endswith("_weight"):
+                require(value >= 0, f"{option.name} = {value} must be at least 0.")
+            if option.name.endswith("_temperature"):
+                require(value > 0, f"{option.name} = {value} must be above 0.")
 
     @property
     def views(self) -> Views:

@@ -37,6 +37,7 @@ class FixMatch(Method[FixMatchTargets]):
     """Multiplies the risk of the trusted images, averaged over all unlabeled ones."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(
             0 < self.threshold <= 1, f"threshold = {self.threshold} must be above 0, at most 1."
         )
@@ -94,6 +95,8 @@ class FixMatchSigmoid(FixMatch):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.literal:
+            return
         require(
             0 <= self.ood_warmup <= 1, f"ood_warmup = {self.ood_warmup} must be between 0 and 1."
         )

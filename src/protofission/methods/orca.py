@@ -51,6 +51,7 @@ class Orca(Method[OrcaTargets]):
     """From this probability on an unlabeled image has a hard class, which only L_div reads."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.margin_cap >= 0, f"margin_cap = {self.margin_cap} must be at least 0.")
         require(
             0 < self.hard_threshold <= 1,

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from protofission.errors import require
 from protofission.methods.base import Method, label_rows
 from protofission.models.heads import HeadSpec
 from protofission.records import Step, Targets, Term, Terms, Views
@@ -20,12 +19,6 @@ class SimCLR(Method[Targets]):
 
     contrast_temperature: float = 0.2
     """Divides the cosines of NT-Xent."""
-
-    def __post_init__(self) -> None:
-        require(
-            self.contrast_temperature > 0,
-            f"contrast_temperature = {self.contrast_temperature} must be above 0.",
-        )
 
     @property
     def views(self) -> Views:

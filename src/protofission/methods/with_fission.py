@@ -39,7 +39,8 @@ class WithFission(Method[T]):
     diversity_reduce: Literal["batch_mean", "per_sample"] = "batch_mean"
     """KL of the mean assignment of a class, or the mean KL of its samples."""
     diversity_scope: Literal["batch", "ema"] = "batch"
-    """The mean assignment over the batch, or blended with its running mean over the steps."""
+    """The mean assignment over the batch, or blended with its running mean over the steps: then
+    every class present counts, and the gradient is the batch's share, 1 - diversity_momentum."""
     diversity_momentum: float = 0.9
     """The share of the running mean, with diversity_scope = "ema"."""
     diversity_min_samples: int = 2
@@ -56,14 +57,11 @@ class WithFission(Method[T]):
     """The prior of Eq. 6, V positive numbers that sum to 1; uniform where none."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(not isinstance(self.base, WithFission), "The base method already carries fission.")
         require(
-            self.consistency_weight >= 0,
-            f"consistency_weight = {self.consistency_weight} must be at least 0.",
-        )
-        require(
-            self.diversity_weight >= 0,
-            f"diversity_weight = {self.diversity_weight} must be at least 0.",
+            self.diversity_min_samples >= 1,
+            f"diversity_min_samples = {self.diversity_min_samples} must be at least 1.",
         )
         require(
             0 <= self.diversity_momentum < 1,
@@ -74,7 +72,8 @@ class WithFission(Method[T]):
             "A running mean (diversity_scope = ema) has no per_sample form: choose one of the two.",
         )
         require(
-            self.prior is None or (min(self.prior) > 0 and abs(sum(self.prior) - 1) < 1e-6),
+            self.prior is None
+            or (min(self.prior, default=0) > 0 and abs(sum(self.prior) - 1) < 1e-6),
             f"prior = {self.prior} must be positive and sum to 1.",
         )
 
