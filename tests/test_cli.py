@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from protofission.demo import plan
+
 QUICK = [
     "--set", "backbone.width=4",
     "--set", "recipe.epochs=2",
@@ -38,6 +40,14 @@ def call(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Complete
         (["dmeo"], 'Unknown command "dmeo". Did you mean "demo"?'),
         (["demo", "--seed", "3"], "Unknown option: --seed. Did you mean --seeds?"),
         (["demo", "--seeds", "many"], 'Invalid value for --seeds: unable to convert "many"'),
+        (["demo", "--seeds", "1.5"], "Invalid value for --seeds"),
+        (["demo", "--seeds", "99999999999"], "seeds = 99999999999 must be at least 1, at most"),
+        (["demo", "--set", "name=../x"], "The name is the method's own"),
+        (["demo", "--set", "seed=7"], "say how many with --seeds"),
+        (["demo", "--set", "simclr:backbone.width=4"], "backbone.width of simclr is that of"),
+        (["demo", "--set", "backbone.stages=30"], "more than 8192 features"),
+        (["demo", "--set", "data.split_seed=-1"], "split_seed = -1 must be between 0"),
+        (["demo", "--set", "recipe.epochs=1" + "0" * 400], "is too large"),
         (["demo", "--seeds", "0"], "seeds = 0 must be at least 1."),
         (["demo", "--methods", "orka"], "Unknown method 'orka'. Did you mean 'orca'?"),
         (["demo", "--methods", "simclr"], "simclr is trained anyway"),
@@ -101,13 +111,19 @@ def test_demo_prints_a_table_and_writes_a_page(tmp_path: Path) -> None:
         assert json.loads((run / "split.json").read_text())["labeled"] == 465
 
 
+def files(folder: Path) -> int:
+    return sum(path.is_file() for path in folder.rglob("*"))
+
+
 def test_a_killed_demo_goes_on_where_it_was(tmp_path: Path) -> None:
     whole = call("demo", "--methods", "orca+pf", "--out", "whole", *QUICK, cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
     arguments = ["demo", "--methods", "orca+pf", "--out", "cut", *QUICK]
-    for delay in (2.5, 3.0, 3.5, 4.0, 5.0):
+    for _ in range(6):  # killed as soon as there is one file more than the last time
+        before = files(tmp_path / "cut")
         process = subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL)
-        time.sleep(delay)
+        while process.poll() is None and files(tmp_path / "cut") <= before:
+            time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
     done = call(*arguments, cwd=tmp_path)
@@ -117,6 +133,22 @@ def test_a_killed_demo_goes_on_where_it_was(tmp_path: Path) -> None:
         for name in ("weights.safetensors", "history.json", "predictions.npz", "metrics.json"):
             if (run / name).exists():
                 assert (run / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_an_interrupted_demo_says_what_is_kept(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "demo", "--methods", "orca", *QUICK, "--set", "recipe.epochs=500"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while process.poll() is None and files(tmp_path) == 0:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.read() == "protofission: stopped; the same command keeps finished runs.\n"
+    assert process.wait() == 130
 
 
 def test_finished_runs_are_kept_and_other_options_make_other_runs(tmp_path: Path) -> None:
@@ -129,3 +161,22 @@ def test_finished_runs_are_kept_and_other_options_make_other_runs(tmp_path: Path
     now = {p: (p / "finished").stat().st_mtime_ns for p in (tmp_path / "demo" / "runs").iterdir()}
     assert runs.items() <= now.items()
     assert len(now) == len(runs) + 1
+
+
+def test_another_start_makes_another_run(tmp_path: Path) -> None:
+    plans = [
+        plan(tmp_path, ["orca"], assignments=[f"simclr:recipe.epochs={epochs}"])
+        for epochs in (1, 2)
+    ]
+    assert {job.folder for job in plans[0]}.isdisjoint(job.folder for job in plans[1])
+
+
+def test_a_damaged_run_is_named(tmp_path: Path) -> None:
+    arguments = ["demo", "--methods", "orca", *QUICK]
+    assert call(*arguments, cwd=tmp_path).returncode == 0
+    (metrics,) = tmp_path.glob("demo/runs/orca-*/metrics.json")
+    metrics.write_text("{")
+    done = call(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "metrics.json is missing or damaged: delete the folder" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -533,7 +533,7 @@ def test_a_page_is_written_whole_or_not_at_all(
         raise OSError("No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InputError, match=r"report\.html cannot be written: No space left"):
         write_page(path, results, data_of(), "another page")
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]

@@ -28,6 +28,7 @@ def test_a_run_holds_what_it_was_and_what_came_out(folder: RunFolder) -> None:
         "experiment.json",
         "environment.json",
         "split.json",
+        "start.json",
         "history.json",
         "weights.safetensors",
         "predictions.npz",
@@ -95,7 +96,7 @@ def test_a_file_is_written_whole_or_not_at_all(
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ValueError, match="file cannot be written: No space left"):
         write_whole(path, b"after")
     assert path.read_bytes() == b"before"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
@@ -116,7 +117,7 @@ def test_a_damaged_file_is_named(
 ) -> None:
     content = (folder.path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ValueError, match=rf"{name} is damaged: delete the folder"):
+    with pytest.raises(ValueError, match=rf"{name} is missing or damaged: delete"):
         read(RunFolder(tmp_path))
 
 

@@ -91,6 +91,15 @@ def test_only_the_last_stages_and_the_head_learn() -> None:
         assert torch.equal(before[name], value) == frozen, name
 
 
+def test_without_trainable_stages_the_backbone_stays_as_it_is() -> None:
+    data, experiment = digits().training, small("orca", "recipe.trainable_stages=0")
+    state = start(experiment, data)
+    before = {name: value.clone() for name, value in state.model.backbone.state_dict().items()}
+    for _ in train(state, experiment, data, DIGITS):
+        pass
+    assert_same(before, state.model.backbone.state_dict())
+
+
 def test_weight_decay_spares_delta_unless_asked() -> None:
     data = digits().training
     for assignments, decays in ([], 0.0), (["recipe.decay_delta=true"], 5e-4):

@@ -5,21 +5,30 @@ Nothing here imports torch before a verb has been understood: help and refusals 
 
 from __future__ import annotations
 
+import shlex
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token
 
 from protofission import __version__
 from protofission.errors import InputError
+
+
+def whole_number(_: type, tokens: Sequence[Token]) -> int:
+    """An int, and nothing that is merely near one."""
+    return int(tokens[0].value)
+
 
 app = App(
     name="protofission",
     help="Semi-supervised learning on pools that hold strangers, by Prototype Fission.",
     help_epilogue="Start with: protofission demo",
     version=__version__,
+    suppress_keyboard_interrupt=False,
 )
 
 
@@ -27,10 +36,12 @@ app = App(
 def demo(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("demo"),
-    seeds: int = 1,
-    methods: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    seeds: Annotated[int, Parameter(converter=whole_number)] = 1,
+    methods: Annotated[
+        tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)
+    ] = (),
     preset: str = "digits",
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = (),
 ) -> None:
     """Train on scikit-learn's digits, 0-4 known and 5-9 strangers, and show what comes out.
 
@@ -60,10 +71,10 @@ def demo(
     """
     from rich.console import Console
 
-    from protofission.demo import METHODS, plan, run_demo
+    from protofission.demo import USUAL, plan, run_demo
 
-    jobs = plan(out / "runs", methods or METHODS, preset, set_, seeds)
-    command = " ".join(["protofission", *sys.argv[1:]])
+    jobs = plan(out / "runs", methods or USUAL, preset, set_, seeds)
+    command = shlex.join(["protofission", *sys.argv[1:]])
     run_demo(jobs, out / "report.html", command, Console())
 
 
@@ -113,6 +124,9 @@ def main() -> None:
         app(exit_on_error=False, print_error=False)
     except (CycloptsError, InputError) as error:
         refuse(" ".join(str(error).split()))
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has seen enough; nothing is left to say
+        sys.exit(1)
     except OSError as error:
         refuse(f"{error.filename or 'A file'}: {error.strerror or error}.")
     except (MemoryError, RuntimeError) as error:
@@ -120,7 +134,7 @@ def main() -> None:
             raise
         refuse("Out of memory: lower backbone.width, backbone.stages or the batch sizes.")
     except KeyboardInterrupt:
-        print("protofission: stopped; the same command goes on from here.", file=sys.stderr)
+        print("protofission: stopped; the same command keeps finished runs.", file=sys.stderr)
         sys.exit(130)
 
 

@@ -21,12 +21,13 @@ from protofission.errors import UnknownKeyError, require, unknown
 from protofission.experiment import Experiment, override
 from protofission.presets import preset
 from protofission.report.page import write_page
-from protofission.report.results import Result
+from protofission.report.results import Result, oracles
 from protofission.report.tables import disagreements, rows, terminal_table
 from protofission.run import RunFolder, folder_of, perform
 from protofission.train import steps_per_epoch
 
-METHODS = ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf")
+USUAL = ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf")
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Job:
 
 def plan(
     runs: Path,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = USUAL,
     preset_name: str = "digits",
     assignments: Sequence[str] = (),
     seeds: int = 1,
@@ -53,7 +54,7 @@ def plan(
         assignments: `key=value` for every method that has the key, `METHOD:key=value` for one.
         seeds: how many, from 0 on.
     """
-    require(seeds >= 1, f"seeds = {seeds} must be at least 1.")
+    require(1 <= seeds <= MOST_SEEDS, f"seeds = {seeds} must be at least 1, at most {MOST_SEEDS}.")
     require(bool(methods), "No method is named: name one, or leave the option out.")
     require(
         "simclr" not in methods,
@@ -77,24 +78,32 @@ def plan(
         for experiment in named.values():
             images = replace(experiment.data, pool_has_labeled=True)
             start = replace(simclr, backbone=experiment.backbone, data=images, seed=seed)
+            start.check()
             backbone = folder_of(start, runs)
             jobs.setdefault(backbone, Job(start, backbone, None))
             seeded = replace(experiment, seed=seed)
-            folder = folder_of(seeded, runs)
+            folder = folder_of(seeded, runs, backbone)
             jobs[folder] = Job(seeded, folder, backbone)
     return list(jobs.values())
 
 
 def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, Experiment]:
     """The experiments with an assignment applied where it belongs."""
-    method, colon, _ = assignment.partition("=")[0].partition(":")
+    method, colon, key = assignment.partition("=")[0].rpartition(":")
+    require(key.strip() != "seed", "The seeds are 0, 1, ...: say how many with --seeds.")
     if colon:
         if method not in experiments:
             raise unknown(f"method in --set {assignment}:", method, experiments)
+        require(
+            method != "simclr" or not key.startswith(("backbone.", "data.")),
+            f"{key} of simclr is that of the methods that start from it: set it for them.",
+        )
         own = assignment.removeprefix(f"{method}:")
         return {**experiments, method: override(experiments[method], own)}
     changed, refusals = dict(experiments), []
-    for name in experiments.keys() - {"simclr"}:
+    for name in experiments:
+        if name == "simclr":
+            continue
         try:
             changed[name] = override(experiments[name], assignment)
         except UnknownKeyError as refusal:
@@ -115,10 +124,10 @@ def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) ->
     ]
     table = rows(results)
     console.print(terminal_table(table))
-    for sentence in disagreements(table):
+    for sentence in [*disagreements(table), *oracles(results)]:
         console.print(sentence, markup=False)
     write_page(page, results, loaded[jobs[-1].experiment.data], command)
-    console.print(f"The page: {page}", soft_wrap=True)
+    console.print(f"The page: {page}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _perform_all(jobs: Sequence[Job], loaded: dict[DataSpec, Data], console: Console) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 class InputError(ValueError):
@@ -30,3 +32,13 @@ def not_known(kind: str, name: str, known: Iterable[str], guesses: Iterable[str]
     names, near = sorted(known), get_close_matches(name, sorted(guesses), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
+
+
+def check_choices(value: Any) -> None:
+    """Refuse a dataclass in which a field of a Literal type has none of its values."""
+    hints = get_type_hints(type(value))
+    for field in dataclasses.fields(value):
+        if get_origin(hints[field.name]) is Literal:
+            choices, chosen = get_args(hints[field.name]), getattr(value, field.name)
+            if chosen not in choices:
+                raise unknown(field.name, str(chosen), choices)

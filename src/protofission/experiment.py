@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from protofission.data.datasets import DataSpec
-from protofission.errors import InputError, UnknownKeyError, not_known, require, unknown
+from protofission.errors import (
+    InputError,
+    UnknownKeyError,
+    check_choices,
+    not_known,
+    require,
+    unknown,
+)
 from protofission.fission import check_sizes
 from protofission.methods import Method, method_named
 from protofission.models.backbones import BackboneSpec
@@ -52,6 +59,7 @@ class Recipe:
     """How many of the backbone's last stages learn, the rest is frozen; all where none is given."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_sizes(
             epochs=self.epochs,
             labeled_batch=self.labeled_batch,
@@ -80,6 +88,7 @@ class Judging:
     """The reported epoch. "oracle" is the best one by the test set's own labels: a bound."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.ood_score not in SCORES:
             raise unknown("ood_score", self.ood_score, SCORES)
         require(0 < self.keep < 1, f"keep = {self.keep} must lie between 0 and 1.")
@@ -104,6 +113,12 @@ class Experiment:
         """Refuse parts that do not fit each other; each part has checked itself."""
         self.head.check()
         self.method.check(self.head)
+        views = self.method.views
+        rows = len(views.labeled) * self.recipe.labeled_batch
+        rows += len(views.unlabeled) * self.recipe.unlabeled_batch
+        require(
+            rows > 1, "A batch of one image cannot be standardised: raise recipe.labeled_batch."
+        )
         stages = self.recipe.trainable_stages
         require(
             stages is None or 0 <= stages <= self.backbone.stages,
@@ -135,6 +150,7 @@ def override(value: Value, assignment: str) -> Value:
         f"{assignment!r} is not of the form key=value: for instance recipe.epochs=20.",
     )
     key = key.strip()
+    require(key != "name", "The name is the method's own: choose another method instead.")
     try:
         changed: Value = _replaced(value, key.split("."), text.strip(), key)
     except _NoSuchKeyError as miss:
@@ -170,7 +186,10 @@ def _field_docs(kind: type) -> dict[str, str]:
     for base in reversed(kind.__mro__):
         if not dataclasses.is_dataclass(base):
             continue
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        try:
+            (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError):
+            continue  # defined where no source is kept, as in a notebook
         for field_, doc in itertools.pairwise(getattr(body, "body", [])):
             match field_, doc:
                 case (
@@ -234,8 +253,10 @@ def _parsed(text: str, wanted: Any, key: str) -> Any:
         except ValueError:
             raise InputError(f"{key} = {text!r} must be {kind}.") from None
         require(
-            not isinstance(number, float) or math.isfinite(number),
-            f"{key} = {text!r} must be {kind}.",
+            isinstance(number, int) or math.isfinite(number), f"{key} = {text!r} must be {kind}."
+        )
+        require(
+            isinstance(number, float) or abs(number) < 2**63, f"{key} = {text[:20]} is too large."
         )
         return number
     return text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,6 @@ from protofission.errors import require, unknown
 from protofission.records import Output, Prototypes
 
 Similarity = Literal["cosine", "euclidean", "mahalanobis"]
-SIMILARITIES: tuple[Similarity, ...] = ("cosine", "euclidean", "mahalanobis")
 
 
 def combine(g: Tensor, l: Tensor, delta: Tensor) -> Tensor:
@@ -70,7 +69,7 @@ def similarity(
             features, flat = features @ precision_root, flat @ precision_root
         squares = features.square().sum(-1, keepdim=True) + flat.square().sum(-1)
         sims = 1 - 0.5 * squares + features @ flat.T
-    return sims.view(len(features), *prototypes.shape[:2])
+    return sims.view(-1, *prototypes.shape[:2])
 
 
 def max_logits(similarities: Tensor) -> Tensor:
@@ -173,12 +172,20 @@ def fission_loss(
 ) -> Tensor:
     """Eq. 8: L = L_max + lambda_div L_div + lambda_cst L_cst, for a training loop of your own.
 
+    This is the equation to the letter. `WithFission` adds L_ldiv, and leaves single samples out of
+    L_div, unless its options say otherwise.
+
     Args:
         risk: R(sigma(.), y) of any (N, C) logits, for instance
             ``lambda logits: F.cross_entropy(logits, labels)``.
         labels: (N,) labels or pseudo-labels; NO_CLASS keeps a row out of L_div.
     """
     num_classes = output.similarities.shape[1]
+    check_labels(labels, len(output.features), num_classes)
+    require(
+        prior is None or bool((prior > 0).all() and (prior.sum(-1) - 1).abs().max() < 1e-6),
+        f"prior = {prior} must be positive and sum to 1.",
+    )
     assigned = assignments(output.similarities, labels, assign_temperature)
     return (
         risk(output.logits)
@@ -225,8 +232,13 @@ class FissionHead(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(num_features=num_features, num_classes=num_classes, prototypes=prototypes)
-        if similarity not in SIMILARITIES:
-            raise unknown("similarity", similarity, SIMILARITIES)
+        if similarity not in get_args(Similarity):
+            raise unknown("similarity", similarity, get_args(Similarity))
+        require(temperature > 0, f"temperature = {temperature} must be above 0.")
+        require(
+            num_seen is None or 0 <= num_seen <= num_classes,
+            f"num_seen = {num_seen} must be between 0 and num_classes = {num_classes}.",
+        )
         check_novel_prototypes(novel_prototypes, prototypes)
         novel = prototypes if novel_prototypes is None else novel_prototypes
         require(
@@ -256,6 +268,11 @@ class FissionHead(nn.Module):
             l, delta = l[classes, self._own], delta[classes, self._own]
         return Prototypes(combine(self.g, l, delta), l, mixing(delta))
 
+    def extra_repr(self) -> str:
+        """What print shows."""
+        classes, prototypes, width = self.l.shape
+        return f"{width} features, {classes} classes of {prototypes} prototypes, {self.similarity}"
+
     def forward(self, features: Tensor) -> Output:
         """(N, D) features to an `Output` of (N, C, V) similarities."""
         check_features(features, self.g.shape[-1])
@@ -273,6 +290,19 @@ def check_sizes(**sizes: int) -> None:
     """Refuse a C, V or D below 1."""
     for name, size in sizes.items():
         require(size >= 1, f"{name} = {size} must be at least 1.")
+
+
+def check_labels(labels: Tensor, rows: int, num_classes: int) -> None:
+    """Refuse labels that are not one for each row, or not of a class."""
+    require(
+        labels.shape == (rows,) and rows > 0,
+        f"Labels have the shape {tuple(labels.shape)}, but ({rows},) is wanted, and not empty.",
+    )
+    low, high = int(labels.min()), int(labels.max())
+    require(
+        low >= -1 and high < num_classes,
+        f"Labels run from {low} to {high}, but classes from 0 to {num_classes - 1} (-1: none).",
+    )
 
 
 def check_novel_prototypes(novel: int | None, prototypes: int) -> None:

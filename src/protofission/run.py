@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -37,16 +38,19 @@ Read = TypeVar("Read")
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,19 @@ class RunFolder:
     def read(self, name: str, parse: Callable[[bytes], Read]) -> Read:
         """Read one of the folder's files; a damaged one is named."""
         path = self.path / name
-        content = path.read_bytes()
         try:
-            return parse(content)
-        except (ValueError, KeyError, TypeError, EOFError, BadZipFile, SafetensorError):
+            return parse(path.read_bytes())
+        except (
+            FileNotFoundError,
+            ValueError,
+            KeyError,
+            TypeError,
+            EOFError,
+            BadZipFile,
+            SafetensorError,
+        ):
             raise InputError(
-                f"{path} is damaged: delete the folder {self.path} and run again."
+                f"{path} is missing or damaged: delete the folder {self.path} and run again."
             ) from None
 
     def plain(self, name: str) -> dict[str, Any]:
@@ -118,9 +129,9 @@ class RunFolder:
         }
 
 
-def folder_of(experiment: Experiment, parent: Path) -> RunFolder:
-    """The folder of an experiment: another experiment, or another version, has another folder."""
-    content = f"{__version__}\n{as_json(experiment)}".encode()
+def folder_of(experiment: Experiment, parent: Path, start: RunFolder | None = None) -> RunFolder:
+    """The folder of an experiment: another experiment, start or version has another folder."""
+    content = f"{__version__}\n{start and start.path.name}\n{as_json(experiment)}".encode()
     digest = hashlib.sha256(content).hexdigest()[:8]
     return RunFolder(parent / f"{experiment.name}-seed{experiment.seed}-{digest}")
 
@@ -135,6 +146,7 @@ def perform(
     """
     folder.write("experiment.json", as_json(experiment))
     folder.write("environment.json", _as_json(environment()))
+    folder.write("start.json", _as_json({"backbone": backbone and backbone.path.name}))
     folder.write("split.json", _as_json(data.split.manifest()))
     state = start(experiment, data.training, backbone.backbone() if backbone else None)
     history: list[Epoch] = []

@@ -105,7 +105,7 @@ def train(
         require(
             math.isfinite(charged),
             f"The loss is {charged} at step {number}: lower recipe.learning_rate "
-            f"(now {recipe.learning_rate}).",
+            f"({recipe.learning_rate}) or head.temperature ({experiment.head.temperature}).",
         )
         state.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -17,7 +17,7 @@ from protofission.records import ViewName
 
 @dataclass(frozen=True)
 class Augmentation:
-    """A random affine map, then contrast, blur-free noise and a cutout; 0 leaves a part out."""
+    """A random affine map, then contrast, noise and a cutout; 0 leaves a part out."""
 
     shift: float = 0.0
     """The largest shift, as a share of the image's side."""

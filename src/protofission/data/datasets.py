@@ -10,6 +10,7 @@ from protofission.data.augment import DIGITS, Augmentations
 from protofission.data.digits import load_digits
 from protofission.data.images import ImageSet, TestData, TrainingData, divide
 from protofission.data.splits import Split, orca_split
+from protofission.errors import check_choices, require
 
 DATASETS: dict[str, tuple[Callable[[], ImageSet], Augmentations]] = {
     "digits": (load_digits, DIGITS),
@@ -32,6 +33,13 @@ class DataSpec:
     """Of the split alone: runs of several seeds share their images."""
     pool_has_labeled: bool = False
     """Whether the labeled images are in the unlabeled pool as well."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        require(
+            0 <= self.split_seed < 2**32,
+            f"split_seed = {self.split_seed} must be between 0 and 2^32 - 1.",
+        )
 
     def load(self) -> Data:
         """Read the images and split them."""

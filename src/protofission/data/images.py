@@ -40,9 +40,11 @@ class ImageSet:
             f"{len(self.labels)} labels do not fit images of the shape {self.pixels.shape}: "
             "(N, channels, height, width) is wanted.",
         )
-        for array in (self.pixels, self.labels, self.coarse_labels):
-            if array is not None:
-                array.setflags(write=False)
+        for name in ("pixels", "labels", "coarse_labels"):
+            if (array := getattr(self, name)) is not None:
+                locked = array.view()
+                locked.setflags(write=False)
+                object.__setattr__(self, name, locked)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.errors import check_choices, require
 from protofission.models.heads import HeadSpec
 from protofission.records import NO_CLASS, Output, Step, Targets, Terms, Views
 from protofission.risks import Sigma, Softmax
@@ -29,6 +29,7 @@ class Method(Generic[T]):
     """The base of all methods; a new one writes `decide` and `risk`, and says what it wants."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for option in fields(self):
             value = getattr(self, option.name)
             if option.name.endswith("_weight"):

@@ -58,6 +58,7 @@ class WithFission(Method[T]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(isinstance(self.base, Method), f"base = {self.base!r} must be a method.")
         require(not isinstance(self.base, WithFission), "The base method already carries fission.")
         require(
             self.diversity_min_samples >= 1,

@@ -8,7 +8,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from protofission.errors import require
 from protofission.fission import check_sizes
+
+MOST_FEATURES = 8192
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,11 @@ class BackboneSpec:
 
     def __post_init__(self) -> None:
         check_sizes(width=self.width, stages=self.stages)
+        require(
+            self.width * 2 ** min(self.stages - 1, 20) <= MOST_FEATURES,
+            f"width = {self.width} doubled over {self.stages} stages gives more than "
+            f"{MOST_FEATURES} features: lower one of them.",
+        )
 
     def build(self, channels: int, generator: torch.Generator) -> Backbone:
         """The backbone for images of so many channels, with its random start."""

@@ -11,9 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import require, unknown
+from protofission.errors import check_choices, require
 from protofission.fission import (
-    SIMILARITIES,
     FissionHead,
     Similarity,
     check_features,
@@ -103,7 +102,6 @@ def _single(weight: Tensor) -> Prototypes:
 
 
 HeadKind = Literal["linear", "cosine", "fission", "projection"]
-HEADS: tuple[HeadKind, ...] = ("linear", "cosine", "fission", "projection")
 
 
 @dataclass(frozen=True)
@@ -126,10 +124,7 @@ class HeadSpec:
     """Start of delta (Eq. 2), fission only."""
 
     def __post_init__(self) -> None:
-        if self.kind not in HEADS:
-            raise unknown("head", self.kind, HEADS)
-        if self.similarity not in SIMILARITIES:
-            raise unknown("similarity", self.similarity, SIMILARITIES)
+        check_choices(self)
         check_sizes(prototypes=self.prototypes)
         require(self.temperature > 0, f"temperature = {self.temperature} must be above 0.")
 

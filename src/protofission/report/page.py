@@ -15,7 +15,7 @@ from protofission import __version__
 from protofission.data.datasets import Data
 from protofission.errors import require
 from protofission.report.figures import CURVES, confusion, curves, histogram
-from protofission.report.results import Groups, Result, by_method
+from protofission.report.results import Groups, Result, by_method, oracles
 from protofission.report.sheets import images_per_strip, picture_row, png_uri, sheets, shown_heads
 from protofission.report.tables import COLUMNS, GLOSSARY, disagreements, rows, spread_note
 from protofission.run import write_whole
@@ -67,16 +67,11 @@ def _check(results: Sequence[Result], data: Data) -> None:
 
 def _numbers(results: Sequence[Result]) -> dict[str, Any]:
     table = rows(results)
-    oracle = [
-        f"{name}: the epoch is the best one by the test labels, an oracle: a bound, not a result."
-        for name, group in by_method(results).items()
-        if any(r.folder.plain("experiment")["judging"]["select"] == "oracle" for r in group)
-    ]
     return {
         "rows": table,
         "several": any(row.n > 1 for row in table),
         "spread_note": spread_note(table),
-        "sentences": disagreements(table) + oracle,
+        "sentences": disagreements(table) + oracles(results),
     }
 
 

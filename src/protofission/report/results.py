@@ -49,3 +49,12 @@ def by_method(results: Sequence[Result]) -> Groups:
     for result in results:
         groups.setdefault(result.method, []).append(result)
     return groups
+
+
+def oracles(results: Sequence[Result]) -> list[str]:
+    """A sentence for each method whose reported epoch was chosen by the test labels."""
+    return [
+        f"{name}: the epoch is the best one by the test labels, an oracle: a bound, not a result."
+        for name, group in by_method(results).items()
+        if any(r.folder.plain("experiment")["judging"]["select"] == "oracle" for r in group)
+    ]

@@ -1,0 +1,103 @@
+"""From outputs to predictions: rejection, clusters, slots and scores on cases made by hand."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from protofission.data.images import TestData, TrainingData
+from protofission.evaluate import NO_SLOT, clusters, ood_scores, predict
+from protofission.experiment import Experiment, override
+from protofission.presets import preset
+from protofission.records import Output, Prototypes
+
+
+class Ready(nn.Module):
+    """A model whose inputs are its similarities already."""
+
+    def __init__(self, features: Callable[[Tensor], Tensor] = lambda x: x.flatten(1)) -> None:
+        super().__init__()
+        self.features = features
+
+    def forward(self, sims: Tensor) -> Output:
+        shape = sims.shape[1:]
+        prototypes = Prototypes(torch.ones(*shape, 2), torch.ones(*shape, 2), torch.ones(shape) / 2)
+        return Output(self.features(sims), sims, sims.amax(-1), prototypes)
+
+
+def experiment(name: str, *assignments: str) -> Experiment:
+    found = preset("digits", name)
+    for assignment in assignments:
+        found = override(found, assignment)
+    return found
+
+
+def data(
+    labeled: Tensor, test: Tensor, num_seen: int, num_classes: int
+) -> tuple[TrainingData, TestData]:
+    labels = torch.arange(len(labeled)) % num_seen
+    training = TrainingData(labeled, labels, test, num_seen, num_classes)
+    return training, TestData(
+        test, np.zeros(len(test), np.int64), np.zeros((len(test), 1, 1, 1), np.uint8)
+    )
+
+
+def single(rows: list[list[float]]) -> Tensor:
+    """(N, C) logits as (N, C, 1) similarities."""
+    return torch.tensor(rows)[..., None]
+
+
+def test_the_share_to_keep_is_of_the_labeled_images() -> None:
+    labeled = single([[float(5 + i), -9.0] for i in range(0, 10)] + [[-9.0, 20.0]] * 10)
+    # 19 of 20 labeled images have a logit of 6 or more: 0.95 keeps what is as sure as that.
+    test = single([[6.5, -9.0], [5.2, -9.0], [4.0, -9.0], [-9.0, 30.0]])
+    training, judged = data(labeled, test, 2, 3)
+    model = Ready()
+    kept = predict(model, experiment("fixmatch-sigmoid"), training, judged)  # type: ignore[arg-type]
+    assert kept.heads.tolist()[0] == 0
+    assert kept.heads.tolist()[2:] == [2, 1]
+    assert kept.slots.tolist() == [0, NO_SLOT, NO_SLOT, 0]
+    loose = experiment("fixmatch-sigmoid", "judging.keep=0.05")
+    all_but_sure = predict(model, loose, training, judged)  # type: ignore[arg-type]
+    assert all_but_sure.slots.tolist() == [NO_SLOT, NO_SLOT, NO_SLOT, 0]
+
+
+def test_the_rejected_are_clustered_by_their_features() -> None:
+    far = [[-5.0, -5.0], [-5.1, -5.0], [-5.0, -9.0], [-5.1, -9.0], [-9.0, -5.0]]
+    labeled = single([[9.0, -9.0], [-9.0, 9.0]])
+    training, judged = data(labeled, single([*far, [9.0, -9.0]]), 2, 5)
+    found = predict(Ready(), experiment("fixmatch-sigmoid"), training, judged)  # type: ignore[arg-type]
+    heads = found.heads.tolist()
+    assert heads[5] == 0
+    assert sorted(set(heads[:5])) == [2, 3, 4]
+    assert heads[0] == heads[1]
+    assert heads[2] == heads[3]
+    assert len({heads[0], heads[2], heads[4]}) == 3
+
+
+def test_a_method_with_novel_heads_rejects_nothing() -> None:
+    sims = torch.tensor([[[0.1, 0.7], [0.2, 0.3]], [[0.1, 0.2], [0.4, 0.3]]])  # (2, 2, 2)
+    training, judged = data(sims[:1], sims, 1, 2)
+    found = predict(Ready(), experiment("orca+pf"), training, judged)  # type: ignore[arg-type]
+    assert found.heads.tolist() == [0, 1]
+    assert found.slots.tolist() == [1, 0]
+    assert found.similarities.tolist() == pytest.approx([0.7, 0.4])
+
+
+def test_scores_look_at_seen_heads_unless_told_otherwise() -> None:
+    output = Ready()(single([[0.0, 1.0, 9.0]]))
+    seen = experiment("orca")
+    probs = torch.tensor([0.0, 1.0, 9.0]).softmax(-1)
+    assert ood_scores(output, seen, 2).item() == pytest.approx(1 - probs[1].item())
+    everything = replace(seen, judging=replace(seen.judging, auc_heads="all"))
+    assert ood_scores(output, everything, 2).item() == pytest.approx(1 - probs[2].item())
+    logit = experiment("orca", "judging.ood_score=max_logit")
+    assert ood_scores(output, logit, 2).item() == -1
+
+
+def test_fewer_images_than_clusters_have_one_each() -> None:
+    assert clusters(torch.randn(3, 2), 5, 0).tolist() == [0, 1, 2]
+    assert clusters(torch.randn(0, 2), 5, 0).tolist() == []
