@@ -5,9 +5,10 @@ import numpy as np
 from protofission.data.augment import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.digits import load_digits
-from protofission.data.images import ImageSet, divide
+from protofission.data.images import ImageSet, ImageSets, divide
 from protofission.data.splits import orca_split
-from protofission.experiment import Experiment, override
+from protofission.experiment import Experiment
+from protofission.options import override
 from protofission.presets import preset
 
 
@@ -33,5 +34,6 @@ def digits(scramble: bool = False) -> Data:
     labels = images.labels.copy()
     if scramble:
         labels[split.unlabeled] = np.random.default_rng(0).permutation(labels[split.unlabeled])
-    training, test = divide(ImageSet(images.pixels, labels, images.class_names), split)
+    scrambled = ImageSet(images.pixels, labels, images.class_names)
+    training, test = divide(ImageSets(scrambled), split)
     return Data(training, test, DIGITS, split, images.class_names)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from protofission.data.images import TestData, TrainingData
 from protofission.evaluate import NO_SLOT, clusters, ood_scores, predict
-from protofission.experiment import Experiment, override
+from protofission.experiment import Experiment
+from protofission.options import override
 from protofission.presets import preset
 from protofission.records import Output, Prototypes
 

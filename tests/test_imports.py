@@ -7,7 +7,7 @@ from pathlib import Path
 
 LAYERS = [
     ["__init__", "errors"],
-    ["records", "rng"],
+    ["options", "records", "rng", "whole"],
     ["fission", "risks", "scores", "metrics"],
     ["models"],
     ["methods"],

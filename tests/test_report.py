@@ -26,8 +26,9 @@ from protofission.data.images import TestData, TrainingData
 from protofission.data.splits import Split
 from protofission.errors import InputError
 from protofission.evaluate import NO_SLOT, Predictions, Summary, summarize
-from protofission.experiment import as_json, override
+from protofission.experiment import as_json
 from protofission.metrics import Accuracy, PrototypeHealth
+from protofission.options import override
 from protofission.presets import preset
 from protofission.report import figures
 from protofission.report.drawing import short

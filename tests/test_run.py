@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from protofission.evaluate import NO_SLOT, Predictions, summarize
-from protofission.run import RunFolder, folder_of, perform, write_whole
+from protofission.run import RunFolder, folder_of, perform
+from protofission.whole import write_whole
 from runs import digits, small
 
 

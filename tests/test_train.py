@@ -8,6 +8,7 @@ import torch
 
 from protofission.data.augment import DIGITS
 from protofission.data.datasets import Data
+from protofission.data.images import floats
 from protofission.experiment import Experiment, Recipe
 from protofission.methods import METHODS
 from protofission.run import RunFolder, perform
@@ -113,7 +114,7 @@ def test_orca_surveys_the_pool_before_each_epoch() -> None:
     data, experiment = digits().training, small("orca")
     state = start(experiment, data)
     with torch.no_grad():
-        probs = state.model.eval()(data.unlabeled).logits.softmax(-1)
+        probs = state.model.eval()(floats(data.unlabeled)).logits.softmax(-1)
     expected = 1 - probs.amax(1).mean()
     steps = train(state, experiment, data, DIGITS)
     next(steps)
@@ -169,6 +170,6 @@ def test_other_similarities_learn_the_digits(similarity: str) -> None:
     )
     state = trained(experiment, data)
     with torch.no_grad():
-        predicted = state.model.eval()(data.test.inputs).logits.argmax(1).numpy()
+        predicted = state.model.eval()(floats(data.test.inputs)).logits.argmax(1).numpy()
     seen = data.test.labels < 5
     assert (predicted == data.test.labels)[seen].mean() > 0.8

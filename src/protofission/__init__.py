@@ -13,16 +13,17 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from protofission.errors import InputError
-    from protofission.experiment import Experiment, override
+    from protofission.experiment import Experiment
     from protofission.fission import FissionHead, fission_loss
     from protofission.methods import METHODS, WithFission
+    from protofission.options import override
     from protofission.presets import PRESETS, preset
     from protofission.scores import SCORES
 
 _HOMES = {
     "InputError": "errors",
     "Experiment": "experiment",
-    "override": "experiment",
+    "override": "options",
     "FissionHead": "fission",
     "fission_loss": "fission",
     "METHODS": "methods",

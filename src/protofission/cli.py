@@ -20,7 +20,10 @@ from protofission.errors import InputError
 
 def whole_number(_: type, tokens: Sequence[Token]) -> int:
     """An int, and nothing that is merely near one."""
-    return int(tokens[0].value)
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} must be a whole number.") from None
 
 
 app = App(
@@ -94,8 +97,8 @@ def methods(name: str | None = None, /, *, preset: str = "digits") -> None:
     preset
         The named experiment that the values are taken from.
     """
-    from protofission.experiment import options
     from protofission.methods import METHODS
+    from protofission.options import options
     from protofission.presets import preset as experiment
 
     if name is None:
@@ -109,6 +112,133 @@ def methods(name: str | None = None, /, *, preset: str = "digits") -> None:
             print(
                 textwrap.fill(option.meaning, 78, initial_indent="    ", subsequent_indent="    ")
             )
+
+
+data = App(name="data", help="Download data sets, and look at folders of images.")
+app.command(data)
+
+
+@data.command
+def fetch(
+    name: str, /, *, folder: Annotated[Path | None, Parameter(show_default=False)] = None
+) -> None:
+    """Download a data set and verify it; goes on where it was interrupted.
+
+    Examples:
+
+        protofission data fetch cifar10
+        protofission data fetch cifar100 --folder ~/data
+
+    Parameters
+    ----------
+    name
+        cifar10, cifar100, mnist or fashion-mnist.
+    folder
+        Where to put it; $PROTOFISSION_DATA or the cache folder where not given.
+    """
+    from rich.progress import DownloadColumn, Progress, TaskID
+
+    from protofission.data.fetch import fetch as fetched
+
+    with Progress(*Progress.get_default_columns(), DownloadColumn()) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(file: str, done: int, total: int) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(file)
+            bars.update(tasks[file], completed=done, total=total or None)
+
+        place, downloaded = fetched(name, folder, show)
+    print(f"{name} {'is now' if downloaded else 'was already'} in {place}, verified.")
+
+
+@data.command
+def check(
+    folder: Path,
+    pool: Annotated[Path | None, Parameter(show_default=False)] = None,
+    /,
+    *,
+    size: Annotated[int, Parameter(converter=whole_number)] = 64,
+) -> None:
+    """Read a folder or list of images, and say what was found: bad files, duplicates, overlaps.
+
+    Examples:
+
+        protofission data check labeled/
+        protofission data check labeled/ pool/
+
+    Parameters
+    ----------
+    folder
+        Class subfolders, a flat folder, or a CSV or Parquet list of paths and labels.
+    pool
+        A second one, of unlabeled images; files that are in both are named.
+    size
+        The side to which images are scaled, in pixels.
+    """
+    from protofission.data.folders import load_folder
+    from protofission.data.hygiene import overlaps, printable
+
+    images, report = load_folder(folder, size)
+    print("\n".join(report.lines()))
+    if pool is not None:
+        others, report = load_folder(pool, size, unlabeled=True)
+        print("\n".join(report.lines()))
+        for overlap in overlaps(images, others):
+            here, there = images.paths[overlap.first], others.paths[overlap.second]
+            print(f"{printable(here)} is in the pool too: {printable(there)}")
+
+
+@app.command
+def split(
+    name: str,
+    /,
+    *,
+    dataset: str = "digits",
+    folder: Annotated[Path | None, Parameter(show_default=False)] = None,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = (),
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], show_default=False)] = None,
+) -> None:
+    """Show a named split of a data set, write it to a file, or verify such a file.
+
+    Examples:
+
+        protofission split orca
+        protofission split ds3l --dataset cifar10 --set ratio=0.5 --out ds3l.json
+        protofission split ds3l.json --dataset cifar10
+
+    Parameters
+    ----------
+    name
+        A split by name, or the path of a split file to verify.
+    dataset
+        The data set by name.
+    folder
+        Where its files are, if not in $PROTOFISSION_DATA or the cache folder.
+    set_
+        option=value of the split, also seed=1.
+    out
+        The file to write.
+    """
+    from protofission.data.datasets import DataSpec
+    from protofission.data.splits import SPLITS, Labeling, read_split, spec_of, verify, write_split
+    from protofission.options import override
+
+    labels = Labeling.of(DataSpec(dataset, None if folder is None else str(folder)).read())
+    if name not in SPLITS and Path(name).suffix:
+        found = read_split(Path(name))
+        verify(found, labels)
+        print(f"{name} is the split {found.name} of {dataset}, verified.")
+    else:
+        spec = spec_of(name)
+        for assignment in set_:
+            spec = override(spec, assignment)
+        found = spec.split(labels)
+    for key, value in found.manifest().items():
+        print(f"{key}: {value}")
+    if out is not None:
+        write_split(found, out)
+        print(f"Written to {out}.")
 
 
 def summary_of(value: object) -> str:

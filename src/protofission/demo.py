@@ -18,7 +18,8 @@ from rich.progress import (
 
 from protofission.data.datasets import Data, DataSpec
 from protofission.errors import UnknownKeyError, require, unknown
-from protofission.experiment import Experiment, override
+from protofission.experiment import Experiment
+from protofission.options import override
 from protofission.presets import preset
 from protofission.report.page import write_page
 from protofission.report.results import Result, oracles

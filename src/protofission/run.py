@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import math
-import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
@@ -32,25 +30,9 @@ from protofission.experiment import Experiment, as_json
 from protofission.metrics import Accuracy, PrototypeHealth
 from protofission.records import Terms
 from protofission.train import StepReport, TrainState, start, train
+from protofission.whole import write_whole
 
 Read = TypeVar("Read")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

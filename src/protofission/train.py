@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from protofission.data.augment import Augmentations
 from protofission.data.batches import Batches
-from protofission.data.images import TrainingData
+from protofission.data.datasets import Augmentations
+from protofission.data.images import TrainingData, floats
 from protofission.errors import require
 from protofission.experiment import Experiment, Recipe
 from protofission.models.model import Model
@@ -126,7 +126,7 @@ def outputs(model: Model, inputs: Tensor) -> Iterator[Output]:
     model.eval()
     for chunk in torch.split(inputs, CHUNK):
         with torch.no_grad():
-            yield model(chunk)
+            yield model(floats(chunk))
 
 
 def steps_per_epoch(recipe: Recipe, data: TrainingData) -> int:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from protofission.data.images import floats
 from protofission.records import ViewName
 
 
@@ -35,7 +36,8 @@ class Augmentation:
     """The side of a square that is set to 0, as a share of the image's side."""
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """(N, channels, height, width) in [0, 1] to views of the same shape and range."""
+        """(N, channels, height, width), bytes or floats in [0, 1], to views in [0, 1]."""
+        images = floats(images)
         # One draw for all parameters keeps a view the same whichever parts are left out.
         draws = torch.rand(len(images), 9, generator=generator).to(images.device) * 2 - 1
         if self.shift or self.rotate or self.scale or self.shear:
@@ -87,7 +89,7 @@ class Augmentations:
         """One view of each image."""
         match name:
             case "plain":
-                return images
+                return floats(images)
             case "weak":
                 return self.weak(images, generator)
             case "strong":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from protofission.data.augment import Augmentations
+from protofission.data.datasets import Augmentations
 from protofission.data.images import TrainingData
 from protofission.errors import require
 from protofission.records import Batch, Layout, Views

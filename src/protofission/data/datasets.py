@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from protofission.data.augment import DIGITS, Augmentations
+import torch
+from torch import Tensor
+
+from protofission.data.augment import DIGITS
+from protofission.data.cifar import load_cifar10, load_cifar100
 from protofission.data.digits import load_digits
-from protofission.data.images import ImageSet, TestData, TrainingData, divide
-from protofission.data.splits import Split, orca_split
-from protofission.errors import check_choices, require
+from protofission.data.idx import load_fashion_mnist, load_mnist
+from protofission.data.images import ImageSets, TestData, TrainingData, divide
+from protofission.data.splits import Labeling, Split, SplitSpec, spec_of
+from protofission.data.views import NATURAL
+from protofission.errors import require, unknown
+from protofission.options import NAMED
+from protofission.records import ViewName
 
-DATASETS: dict[str, tuple[Callable[[], ImageSet], Augmentations]] = {
-    "digits": (load_digits, DIGITS),
+
+class Augmentations(Protocol):
+    """What makes views of images."""
+
+    def view(self, name: ViewName, images: Tensor, generator: torch.Generator) -> Tensor:
+        """One view of each image, floats in [0, 1]."""
+
+
+def _embedded(folder: str | None) -> ImageSets:
+    require(folder is None, f"The digits come with scikit-learn: leave the folder {folder!r} out.")
+    return ImageSets(load_digits())
+
+
+DATASETS: dict[str, tuple[Callable[[str | None], ImageSets], Augmentations]] = {
+    "digits": (_embedded, DIGITS),
+    "mnist": (load_mnist, DIGITS),
+    "fashion-mnist": (load_fashion_mnist, DIGITS),
+    "cifar10": (load_cifar10, NATURAL),
+    "cifar100": (load_cifar100, NATURAL),
 }
 
 
@@ -21,41 +46,32 @@ DATASETS: dict[str, tuple[Callable[[], ImageSet], Augmentations]] = {
 class DataSpec:
     """Which images, and how they are split."""
 
-    dataset: Literal["digits"] = "digits"
+    dataset: str = "digits"
     """A name of protofission.data.datasets.DATASETS."""
-    split: Literal["orca"] = "orca"
-    """How the images are divided."""
-    num_seen: int = 5
-    """S: the first S classes are seen."""
-    labeled_share: float = 0.5
-    """The chance of a seen image to be labeled."""
-    split_seed: int = 0
-    """Of the split alone: runs of several seeds share their images."""
+    folder: str | None = None
+    """Where its files are, if not in $PROTOFISSION_DATA or the cache folder."""
+    split: SplitSpec = field(default_factory=lambda: spec_of("orca"), metadata={NAMED: spec_of})
+    """A name of protofission.data.splits.SPLITS, with its options."""
     pool_has_labeled: bool = False
     """Whether the labeled images are in the unlabeled pool as well."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        require(
-            0 <= self.split_seed < 2**32,
-            f"split_seed = {self.split_seed} must be between 0 and 2^32 - 1.",
-        )
+        if self.dataset not in DATASETS:
+            raise unknown("dataset", self.dataset, DATASETS)
+
+    def read(self) -> ImageSets:
+        """The images of the data set."""
+        return DATASETS[self.dataset][0](self.folder)
 
     def load(self) -> Data:
         """Read the images and split them."""
-        read, augmentations = DATASETS[self.dataset]
-        images = read()
-        split = orca_split(
-            images.labels,
-            len(images.class_names),
-            num_seen=self.num_seen,
-            labeled_share=self.labeled_share,
-            seed=self.split_seed,
-            pool_has_labeled=self.pool_has_labeled,
-        )
-        training, test = divide(images, split)
-        names = tuple(images.class_names[c] for c in split.seen_classes + split.novel_classes)
-        return Data(training, test, augmentations, split, names)
+        sets = self.read()
+        split = self.split.split(Labeling.of(sets))
+        training, test = divide(sets, split, pool_has_labeled=self.pool_has_labeled)
+        coarse = split.classes == "coarse"
+        names = sets.train.coarse_names if coarse else sets.train.class_names
+        shown = tuple(names[c] for c in split.seen_classes + split.novel_classes)
+        return Data(training, test, DATASETS[self.dataset][1], split, shown)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class TrainingData:
     """What training gets: labels of the labeled images, and no others."""
 
     labeled: Tensor
-    """(images, ...) inputs in [0, 1]."""
+    """(images, ...): bytes, or floats in [0, 1]."""
     labels: Tensor
     """Their classes, in [0, S)."""
     unlabeled: Tensor
@@ -92,7 +92,8 @@ class TrainingData:
             "labels run from 0 to num_seen - 1.",
         )
         for name, inputs in (("labeled", self.labeled), ("unlabeled", self.unlabeled)):
-            bad = int((~inputs.flatten(1).isfinite().all(1)).sum()) if len(inputs) else 0
+            known = len(inputs) == 0 or not inputs.is_floating_point()
+            bad = 0 if known else int((~inputs.flatten(1).isfinite().all(1)).sum())
             require(bad == 0, f"{bad} {name} inputs hold NaN or infinity: clean or drop them.")
 
 
@@ -108,20 +109,34 @@ class TestData:
     """The images as they are shown to people."""
 
 
-def divide(images: ImageSet, split: Split) -> tuple[TrainingData, TestData]:
-    """An image set by a split, classes renumbered so that the seen ones come first."""
-    labels = split.renumbered(images.labels)
+def divide(
+    sets: ImageSets, split: Split, *, pool_has_labeled: bool = False
+) -> tuple[TrainingData, TestData]:
+    """A data set by a split, classes renumbered so that the seen ones come first.
+
+    Args:
+        pool_has_labeled: put the labeled images into the pool as well.
+    """
+    images = sets.train
+    judged = sets.test if split.test_on == "test" and sets.test is not None else images
+    pool = np.union1d(split.unlabeled, split.labeled) if pool_has_labeled else split.unlabeled
     training = TrainingData(
-        labeled=as_inputs(images.pixels[split.labeled]),
-        labels=torch.from_numpy(labels[split.labeled]),
-        unlabeled=as_inputs(images.pixels[split.unlabeled]),
+        labeled=torch.from_numpy(images.pixels[split.labeled]),
+        labels=torch.from_numpy(_labels(images, split)[split.labeled]),
+        unlabeled=torch.from_numpy(images.pixels[pool]),
         num_seen=len(split.seen_classes),
-        num_classes=len(images.class_names),
+        num_classes=len(split.seen_classes) + len(split.novel_classes),
     )
-    test_pixels = images.pixels[split.test]
-    return training, TestData(as_inputs(test_pixels), labels[split.test], test_pixels)
+    pixels = judged.pixels[split.test]
+    return training, TestData(torch.from_numpy(pixels), _labels(judged, split)[split.test], pixels)
 
 
-def as_inputs(pixels: NDArray[np.uint8]) -> Tensor:
-    """uint8 pixels as floats in [0, 1]."""
-    return torch.from_numpy(pixels).float().div_(255)
+def _labels(images: ImageSet, split: Split) -> Labels:
+    """The labels that the split is of, renumbered."""
+    coarse = images.coarse_labels if split.classes == "coarse" else None
+    return split.renumbered(images.labels if coarse is None else coarse)
+
+
+def floats(images: Tensor) -> Tensor:
+    """Bytes as floats in [0, 1]; what is floats already stays as it is."""
+    return images if images.is_floating_point() else images.float().div_(255)

@@ -18,7 +18,7 @@ from protofission.report.figures import CURVES, confusion, curves, histogram
 from protofission.report.results import Groups, Result, by_method, oracles
 from protofission.report.sheets import images_per_strip, picture_row, png_uri, sheets, shown_heads
 from protofission.report.tables import COLUMNS, GLOSSARY, disagreements, rows, spread_note
-from protofission.run import write_whole
+from protofission.whole import write_whole
 
 
 def write_page(path: Path, results: Sequence[Result], data: Data, command: str) -> None:

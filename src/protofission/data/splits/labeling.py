@@ -1,0 +1,146 @@
+"""What a split may look at: the labels of a data set, never its images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from protofission.data.splits.split import Indices
+from protofission.errors import InputError, require
+
+if TYPE_CHECKING:
+    from protofission.data.images import ImageSets
+
+
+@dataclass(frozen=True)
+class Labeling:
+    """The labels of a data set in file order; an image without a label has -1."""
+
+    train: Indices
+    num_classes: int
+    test: Indices | None = None
+    """Of the official test images, if there are any."""
+    class_names: tuple[str, ...] = ()
+    coarse_train: Indices | None = None
+    """Of the training images, where the classes have a coarser division."""
+    coarse_test: Indices | None = None
+    coarse_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for kind, labels in (("train", self.train), ("test", self.test)):
+            low = -1 if labels is None else int(labels.min(initial=-1))
+            high = -1 if labels is None else int(labels.max(initial=-1))
+            require(
+                low >= -1 and high < self.num_classes,
+                f"A {kind} label is {low if low < -1 else high}, but there are {self.num_classes} "
+                "classes: labels run from 0, and -1 stands for none.",
+            )
+        for fine, coarse in ((self.train, self.coarse_train), (self.test, self.coarse_test)):
+            require(
+                coarse is None or (fine is not None and len(fine) == len(coarse)),
+                f"{0 if coarse is None else len(coarse)} coarse labels do not fit "
+                f"{0 if fine is None else len(fine)} fine ones: give one for each image.",
+            )
+
+    @staticmethod
+    def of(sets: ImageSets) -> Labeling:
+        """The labels of a data set's images."""
+        train, test = sets.train, sets.test
+        return Labeling(
+            train.labels,
+            len(train.class_names),
+            test.labels if test else None,
+            train.class_names,
+            train.coarse_labels,
+            test.coarse_labels if test else None,
+            train.coarse_names,
+        )
+
+    def coarse(self) -> Labeling:
+        """The same images with their coarse labels."""
+        labels = self._coarse_labels()
+        num_classes = len(self.coarse_names) or int(labels.max(initial=-1)) + 1
+        return Labeling(labels, num_classes, self.coarse_test, self.coarse_names)
+
+    def classes_below(self, coarse: int) -> tuple[int, ...]:
+        """The classes whose coarse class is among the first so many."""
+        labels = self._coarse_labels()
+        inside = {int(c) for c in np.unique(self.train[(labels >= 0) & (labels < coarse)])}
+        outside = {int(c) for c in np.unique(self.train[labels >= coarse])}
+        both = sorted(inside & outside - {-1})
+        require(not both, f"{self.called(min(both, default=0))} has two coarse classes.")
+        return tuple(sorted(inside - {-1}))
+
+    def _coarse_labels(self) -> Indices:
+        if self.coarse_train is None:
+            raise InputError(
+                "This data set has no coarse labels, and the split needs them: choose another "
+                "split, or CIFAR-100."
+            )
+        return self.coarse_train
+
+    def called(self, label: int) -> str:
+        """A class as errors name it."""
+        name = f" ({self.class_names[label]})" if label < len(self.class_names) else ""
+        return f"Class {label}{name}"
+
+    def novel(self, seen: Sequence[int]) -> tuple[int, ...]:
+        """All classes but the seen ones."""
+        return tuple(label for label in range(self.num_classes) if label not in set(seen))
+
+    def members(self, label: int) -> Indices:
+        """The training images of a class, in file order."""
+        return np.flatnonzero(self.train == label)
+
+    def official_test(self, classes: Iterable[int] | None = None) -> Indices:
+        """The official test images of some classes, or of all; those without a label judge nothing.
+
+        Raises:
+            InputError: there is no official test set.
+        """
+        if self.test is None:
+            raise InputError(
+                "This data set has no official test images, and the split is judged on them: "
+                "choose orca or gcd, or hold images out with test_per_class where a split has it."
+            )
+        wanted = self.test >= 0 if classes is None else np.isin(self.test, sorted(classes))
+        return np.flatnonzero(wanted)
+
+    def need(self, label: int, has: int, wanted: int, remedy: str, where: str = "") -> None:
+        """Refuse to take more images of a class than there are."""
+        require(
+            has >= wanted,
+            f"{self.called(label)} has {has:,} images{where}, but {wanted:,} are wanted: {remedy}.",
+        )
+
+
+def in_drawn_order(data: Labeling, seed: int) -> list[Indices]:
+    """The images of each class in an order of the seed's: our draws, where no peer's code has any.
+
+    Every training image draws one number of 64 bits, in file order, from PCG64, whose stream NumPy
+    guarantees (that of `Generator.permutation` it does not); a class's images go by their numbers.
+    """
+    numbers = np.random.PCG64(seed).random_raw(len(data.train))
+    by_class = (data.members(label) for label in range(data.num_classes))
+    return [members[np.argsort(numbers[members], kind="stable")] for members in by_class]
+
+
+def evenly(total: int, classes: int) -> list[int]:
+    """A number of images spread over classes: the first ones get one more where it is uneven."""
+    return [total // classes + (place < total % classes) for place in range(classes)]
+
+
+def all_but(size: int, *parts: Indices) -> Indices:
+    """The indices below a size that are in no part."""
+    left = np.ones(size, bool)
+    for part in parts:
+        left[part] = False
+    return np.flatnonzero(left)
+
+
+def joined(parts: Iterable[Indices]) -> Indices:
+    """Several lists of indices as one."""
+    return np.concatenate([np.empty(0, np.int64), *parts])

@@ -1,0 +1,92 @@
+"""A split: which images are labeled, which form the pool, which judge. Indices, nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+
+PARTS = ("labeled", "unlabeled", "validation", "test")
+"""The lists of indices that a split holds."""
+
+
+def no_indices() -> Indices:
+    """An empty part."""
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Indices into a data set, the same for the same name, options and seed on every machine.
+
+    Parts are sets: their indices ascend. Seen and novel classes together are all classes, whether
+    or not the pool holds images of each.
+    """
+
+    name: str
+    seed: int
+    seen_classes: tuple[int, ...]
+    novel_classes: tuple[int, ...]
+    labeled: Indices
+    unlabeled: Indices
+    test: Indices
+    """Into the training images or the official test images, as `test_on` says."""
+    test_on: Literal["train", "test"] = "train"
+    validation: Indices = field(default_factory=no_indices)
+    """Labeled images that training does not get; empty where the protocol has none."""
+    classes: Literal["fine", "coarse"] = "fine"
+    """Which labels of the data set the classes are."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """With name and seed, all that determines the split of a data set."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """How many images the data set has, by "train" and "test"."""
+    counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Images of each class, by part; images without a label are not counted."""
+
+    @property
+    def sha256(self) -> str:
+        """The fingerprint of the split: of its classes and of the indices in their order."""
+        digest = hashlib.sha256()
+        parts = [self.seen_classes, self.novel_classes, self.labeled, self.unlabeled, self.test]
+        beyond = (len(self.validation), self.test_on, self.classes) != (0, "train", "fine")
+        for part in [*parts, self.validation] if beyond else parts:
+            array = np.asarray(part, "<i8")
+            digest.update(len(array).to_bytes(8, "little") + array.tobytes())
+        if beyond:
+            digest.update(f"{self.test_on} {self.classes}".encode())
+        return digest.hexdigest()
+
+    def manifest(self) -> dict[str, Any]:
+        """What identifies the split, as plain values."""
+        return {
+            "name": self.name,
+            "options": {
+                key: list(value) if isinstance(value, tuple) else value
+                for key, value in self.options.items()
+            },
+            "seed": self.seed,
+            "classes": self.classes,
+            "seen_classes": list(self.seen_classes),
+            "novel_classes": list(self.novel_classes),
+            **{part: len(getattr(self, part)) for part in PARTS},
+            "test_on": self.test_on,
+            "sizes": dict(self.sizes),
+            "counts": {part: list(counts) for part, counts in self.counts.items()},
+            "sha256": self.sha256,
+        }
+
+    def renumbered(self, labels: Indices) -> Indices:
+        """Labels with the seen classes first, in the split's order, then the novel ones.
+
+        An image without a label, -1, stays one.
+        """
+        order = np.asarray(self.seen_classes + self.novel_classes)
+        places = np.full(len(order) + 1, -1)  # the last place is what -1 points to
+        places[order] = np.arange(len(order))
+        return places[labels]

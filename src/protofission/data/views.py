@@ -1,0 +1,134 @@
+"""The views of natural images: weak, strong and SimCLR's, for any size, with 1 or 3 channels.
+
+Pixels are bytes until a view is done, as they are in PIL; a view is floats in [0, 1]. All that is
+random is drawn on the CPU, so a generator gives the same views on every device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from protofission.data import geometry
+from protofission.data.operations import Drawn, Images
+from protofission.data.randaugment import FIXMATCH, USB, RandAugment
+from protofission.data.simclr import SimCLR
+from protofission.errors import require
+from protofission.records import ViewName
+
+CHUNK = 2**22
+"""Bytes of images that are augmented at once: it bounds the memory that is needed in between."""
+
+
+@dataclass(frozen=True)
+class Shift(Drawn):
+    """Where the weak view of each image lies: see `geometry.shift`."""
+
+    down: Tensor
+    right: Tensor
+    flips: Tensor
+
+
+@dataclass(frozen=True)
+class Weak:
+    """A random flip from left to right, then a crop that is shifted."""
+
+    flip: float = 0.5
+    """The chance of a flip."""
+    padding: float = 0.125
+    """The largest shift, as a share of the side."""
+    border: geometry.Border = "reflect"
+    """What a shift brings in: FixMatch mirrors the image, ORCA takes zeros."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.flip <= 1, f"flip = {self.flip} must be between 0 and 1.")
+        require(0 <= self.padding < 1, f"padding = {self.padding} must be at least 0 and below 1.")
+
+    def draw(self, shape: torch.Size, generator: torch.Generator) -> Shift:
+        """A shift for each of (n, channels, height, width) images."""
+        n, _, *sides = shape
+        flips = torch.rand(n, generator=generator) < self.flip
+        most = [int(side * self.padding) for side in sides]
+        down, right = (torch.randint(-m, m + 1, (n,), generator=generator) for m in most)
+        return Shift(down, right, flips)
+
+    def apply(self, images: Images, drawn: Shift) -> Images:
+        """Flip and shift images as drawn."""
+        return geometry.shift(images, drawn.down, drawn.right, drawn.flips, self.border)
+
+
+class Augmenter(Protocol):
+    """What draws parameters for a batch, and carries them out on any part of it."""
+
+    def draw(self, shape: torch.Size, generator: torch.Generator) -> Drawn:
+        """Parameters for (n, channels, height, width) images."""
+
+    def apply(self, images: Images, drawn: Any) -> Images:
+        """Images with the parameters that were drawn for them."""
+
+
+@dataclass(frozen=True)
+class NaturalViews:
+    """The views of natural images, by the names that methods ask for."""
+
+    weak: Weak = field(default_factory=Weak)
+    strong: RandAugment = FIXMATCH
+    """It follows a weak view of its own."""
+    simclr: SimCLR = field(default_factory=SimCLR)
+
+    def view(self, name: ViewName, images: Tensor, generator: torch.Generator) -> Tensor:
+        """One view of each image, float32 in [0, 1].
+
+        Args:
+            name: of the view; "plain" is the image itself.
+            images: (n, channels, height, width), as bytes, or as floats in [0, 1], of which all
+                views but the plain one are rounded to bytes.
+            generator: on the CPU.
+        """
+        require(
+            images.ndim == 4 and images.shape[1] in (1, 3),
+            f"Images of the shape {tuple(images.shape)} cannot be augmented: "
+            "(n, 1 or 3 channels, height, width) is wanted.",
+        )
+        if name == "plain" and images.is_floating_point():
+            return images
+        drawn = [(step, step.draw(images.shape, generator)) for step in self._steps(name)]
+        views = torch.empty(images.shape, device=images.device)
+        size = max(1, CHUNK // max(1, images[:1].numel()))
+        for start in range(0, len(images), size):
+            rows = slice(start, start + size)
+            part = _as_bytes(images[rows])
+            for step, own in drawn:
+                part = step.apply(part, own.rows(rows))
+            views[rows] = part
+        return views.div_(255)
+
+    def _steps(self, name: ViewName) -> tuple[Augmenter, ...]:
+        match name:
+            case "plain":
+                return ()
+            case "weak":
+                return (self.weak,)
+            case "strong":
+                return (self.weak, self.strong)
+            case "simclr":
+                return (self.simclr,)
+
+
+def _as_bytes(images: Tensor) -> Images:
+    if images.dtype == torch.uint8:
+        return images
+    return (images.float() * 255 + 0.5).clamp(0, 255).short().byte()
+
+
+NATURAL = NaturalViews()
+"""FixMatch's weak and strong view, SimCLR's for CIFAR."""
+
+NATURAL_ORCA = replace(NATURAL, weak=Weak(border="zero"))
+"""With ORCA's weak view."""
+
+NATURAL_USB = replace(NATURAL, strong=USB)
+"""With the strong view of USB, TorchSSL and IOMatch."""
