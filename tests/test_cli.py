@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from protofission.demo import plan
 
@@ -180,3 +181,61 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "metrics.json is missing or damaged: delete the folder" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_split_is_shown_written_and_verified(tmp_path: Path) -> None:
+    shown = call("split", "orca", "--out", "orca.json", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "labeled: 465" in shown.stdout
+    again = call("split", "orca.json", cwd=tmp_path)
+    assert "orca.json is the split orca of digits, verified." in again.stdout
+    text = (tmp_path / "orca.json").read_text()
+    (tmp_path / "orca.json").write_text(text.replace('"seed": 0', '"seed": 1'))
+    other = call("split", "orca.json", cwd=tmp_path)
+    assert other.returncode == 2
+    assert other.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["split", "ocra"], "Unknown split 'ocra'. Did you mean 'orca'?"),
+        (["split", "orca", "--set", "ratio=0.5"], "Unknown key 'ratio'."),
+        (
+            ["split", "orca", "--dataset", "digit"],
+            "Unknown dataset 'digit'. Did you mean",
+        ),
+        (["split", "ds3l"], "Class 0 (0) has 178 images, but"),
+        (["split", "nothing.json"], "nothing.json cannot be read"),
+        (["split", "orca", "--dataset", "cifar10", "--folder", "."], "CIFAR-10 is not in"),
+        (["data", "fetch", "cifr"], "Did you mean 'cifar10'?"),
+        (["data", "check", "nowhere"], "nowhere is not a folder"),
+    ],
+)
+def test_data_verbs_refuse_in_one_sentence(
+    arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    done = call(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_folder_is_checked_against_a_pool(tmp_path: Path) -> None:
+    for name, colour in (("cat/a.png", 10), ("dog/b.png", 200), ("pool/c.png", 10)):
+        path = tmp_path / ("labeled" if "/" in name and "pool" not in name else "") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 30), (colour, 0, 0)).save(path)
+    (tmp_path / "labeled" / "cat" / "broken.jpg").write_bytes(b"not an image")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [*COMMAND, "data", "check", "labeled", "pool"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+    )
+    assert "2 images read from labeled." in done.stdout
+    assert "broken.jpg" in done.stdout
+    assert "cat/a.png is in the pool too: c.png" in done.stdout
