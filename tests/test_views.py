@@ -338,7 +338,7 @@ def test_batches_take_natural_views() -> None:
     images = batch(8, 8).float() / 255
     data = TrainingData(images[:6], torch.arange(6) % 2, images[6:], 2, 4)
     wanted = Views(("weak",), ("weak", "strong", "simclr", "plain"))
-    inputs = Batches(data, wanted, NATURAL, 4, 5, seed=3).at(2).inputs  # type: ignore[arg-type]
+    inputs = Batches(data, wanted, NATURAL, 4, 5, seed=3).at(2).inputs
     assert inputs.shape == (4 + 4 * 5, 3, 8, 8)
 
 

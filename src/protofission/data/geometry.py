@@ -144,9 +144,8 @@ def resized_crop(images: Images, boxes: Tensor, flips: Tensor) -> Images:
 
 def _taps(starts: Tensor, lengths: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """(n, size), each: the two places that a new pixel lies between, the weight of the second."""
-    centres = (torch.arange(size, dtype=torch.float64) + 0.5) * (lengths.double() / size)[
-        :, None
-    ] - 0.5
+    scales = lengths.double()[:, None] / size
+    centres = (torch.arange(size) + 0.5) * scales - 0.5
     before = centres.floor()
     weights = ((centres - before) * 2**RESIZE_BITS + 0.5).int()
     first, second = (

@@ -50,10 +50,11 @@ def apply_each(images: Images, chosen: Tensor, values: Tensor, pool: Sequence[Op
     order = chosen.argsort(stable=True)
     counts = chosen.bincount(minlength=len(pool)).tolist()
     rows = images.index_select(0, order.to(images.device))
-    members = zip(pool, rows.split(counts), values[order].split(counts), strict=True)
-    done = []
+    parts, own = torch.split(rows, counts), torch.split(values[order], counts)
+    members = zip(pool, parts, own, strict=True)
+    done: list[Images] = []
     for run, group in groupby((m for m in members if len(m[1])), key=lambda m: m[0].run):
-        arguments = torch.cat([operation.argument(part, own) for operation, part, own in group])
+        arguments = torch.cat([operation.argument(part, value) for operation, part, value in group])
         start = sum(map(len, done))
         done.append(run(rows[start : start + len(arguments)], arguments))
     return torch.cat(done).index_select(0, order.argsort().to(images.device))
