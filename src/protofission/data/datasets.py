@@ -15,7 +15,7 @@ from protofission.data.digits import load_digits
 from protofission.data.idx import load_fashion_mnist, load_mnist
 from protofission.data.images import ImageSets, TestData, TrainingData, divide
 from protofission.data.splits import Labeling, Split, SplitSpec, spec_of
-from protofission.data.views import NATURAL
+from protofission.data.views import NATURAL, NATURAL_ORCA, NATURAL_USB
 from protofission.errors import require, unknown
 from protofission.options import NAMED
 from protofission.records import ViewName
@@ -33,13 +33,21 @@ def _embedded(folder: str | None) -> ImageSets:
     return ImageSets(load_digits())
 
 
-DATASETS: dict[str, tuple[Callable[[str | None], ImageSets], Augmentations]] = {
-    "digits": (_embedded, DIGITS),
-    "mnist": (load_mnist, DIGITS),
-    "fashion-mnist": (load_fashion_mnist, DIGITS),
-    "cifar10": (load_cifar10, NATURAL),
-    "cifar100": (load_cifar100, NATURAL),
+VIEWS: dict[str, Augmentations] = {
+    "digits": DIGITS,
+    "natural": NATURAL,
+    "natural-orca": NATURAL_ORCA,
+    "natural-usb": NATURAL_USB,
 }
+
+DATASETS: dict[str, tuple[Callable[[str | None], ImageSets], str]] = {
+    "digits": (_embedded, "digits"),
+    "mnist": (load_mnist, "digits"),
+    "fashion-mnist": (load_fashion_mnist, "digits"),
+    "cifar10": (load_cifar10, "natural"),
+    "cifar100": (load_cifar100, "natural"),
+}
+"""How each is read from a folder, and the name of its views."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +62,14 @@ class DataSpec:
     """A name of protofission.data.splits.SPLITS, with its options."""
     pool_has_labeled: bool = False
     """Whether the labeled images are in the unlabeled pool as well."""
+    views: str | None = None
+    """A name of protofission.data.datasets.VIEWS, if not the data set's usual one."""
 
     def __post_init__(self) -> None:
         if self.dataset not in DATASETS:
             raise unknown("dataset", self.dataset, DATASETS)
+        if self.views is not None and self.views not in VIEWS:
+            raise unknown("views", self.views, VIEWS)
 
     def read(self) -> ImageSets:
         """The images of the data set."""
@@ -71,7 +83,8 @@ class DataSpec:
         coarse = split.classes == "coarse"
         names = sets.train.coarse_names if coarse else sets.train.class_names
         shown = tuple(names[c] for c in split.seen_classes + split.novel_classes)
-        return Data(training, test, DATASETS[self.dataset][1], split, shown)
+        augmentations = VIEWS[self.views or DATASETS[self.dataset][1]]
+        return Data(training, test, augmentations, split, shown)
 
 
 @dataclass(frozen=True)
