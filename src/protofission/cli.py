@@ -49,7 +49,7 @@ def demo(
     """Train on scikit-learn's digits, 0-4 known and 5-9 strangers, and show what comes out.
 
     Pretrains a small backbone, trains ORCA and FixMatch-Sigmoid, each without and with prototype
-    fission, prints one table and writes one page. About a minute on two cores; finished runs
+    fission, prints one table and writes one page. A minute or two on two cores; finished runs
     are kept, so that an interrupted demo goes on where it was.
 
     Examples:
