@@ -10,7 +10,7 @@ import numpy as np
 
 from protofission.data.splits.split import PARTS, Indices, Split
 from protofission.errors import InputError
-from protofission.whole import written_whole
+from protofission.whole import write_whole
 
 FORMAT = "protofission split, version 1"
 
@@ -22,8 +22,7 @@ def write_split(split: Split, path: Path) -> None:
     indices = {part: getattr(split, part).tolist() for part in PARTS}
     entries = {"format": FORMAT, **split.manifest(), "indices": indices}
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
-    with written_whole(path) as partial:
-        partial.write_text("{\n" + lines + "\n}\n", encoding="utf-8")
+    write_whole(path, f"{{\n{lines}\n}}\n".encode())
 
 
 def read_split(path: Path) -> Split:
