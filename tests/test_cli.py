@@ -44,11 +44,12 @@ def call(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Complete
         (["demo", "--seeds", "1.5"], "Invalid value for --seeds"),
         (["demo", "--seeds", "99999999999"], "seeds = 99999999999 must be at least 1, at most"),
         (["demo", "--set", "name=../x"], "name cannot be set"),
-        (["demo", "--set", "seed=7"], "say how many with --seeds"),
+        (["demo", "--set", "seed=7"], "use --seeds and --first-seed"),
         (["demo", "--set", "simclr:backbone.width=4"], "backbone.width of simclr is that of"),
         (["demo", "--set", "backbone.stages=30"], "more than 8192 features"),
         (["demo", "--set", "data.split.seed=-1"], "seed = -1 must be between 0"),
         (["demo", "--set", "recipe.epochs=1" + "0" * 400], "is too large"),
+        (["demo", "--first-seed", "-1"], "first_seed = -1 must be at least 0."),
         (["demo", "--seeds", "0"], "seeds = 0 must be at least 1, at most 1000."),
         (["demo", "--methods", "orka"], "Unknown method 'orka'. Did you mean 'orca'?"),
         (["demo", "--methods", "simclr"], "simclr is trained anyway"),
@@ -170,6 +171,11 @@ def test_another_start_makes_another_run(tmp_path: Path) -> None:
         for epochs in (1, 2)
     ]
     assert {job.folder for job in plans[0]}.isdisjoint(job.folder for job in plans[1])
+
+
+def test_the_seeds_are_so_many_from_the_first_on(tmp_path: Path) -> None:
+    jobs = plan(tmp_path, ["orca"], seeds=2, first_seed=5)
+    assert [job.experiment.seed for job in jobs] == [5, 5, 6, 6]
 
 
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def demo(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("demo"),
     seeds: Annotated[int, Parameter(converter=whole_number)] = 1,
+    first_seed: Annotated[int, Parameter(converter=whole_number)] = 0,
     methods: Annotated[
         tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)
     ] = (),
@@ -65,6 +66,8 @@ def demo(
         The folder for the page and the runs.
     seeds
         How many seeds; with more than one, the table shows mean and spread.
+    first_seed
+        The first of them.
     methods
         Which methods, by name; `protofission methods` lists them.
     preset
@@ -76,7 +79,7 @@ def demo(
 
     from protofission.demo import USUAL, plan, run_demo
 
-    jobs = plan(out / "runs", methods or USUAL, preset, set_, seeds)
+    jobs = plan(out / "runs", methods or USUAL, preset, set_, seeds, first_seed)
     command = shlex.join(["protofission", *sys.argv[1:]])
     run_demo(jobs, out / "report.html", command, Console())
 

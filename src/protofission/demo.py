@@ -47,15 +47,17 @@ def plan(
     preset_name: str = "digits",
     assignments: Sequence[str] = (),
     seeds: int = 1,
+    first_seed: int = 0,
 ) -> list[Job]:
     """The runs of a demo in their order: a SimCLR backbone before the methods that start from it.
 
     Args:
         runs: the folder of all run folders.
         assignments: `key=value` for every method that has the key, `METHOD:key=value` for one.
-        seeds: how many, from 0 on.
+        seeds: how many, from `first_seed` on.
     """
     require(1 <= seeds <= MOST_SEEDS, f"seeds = {seeds} must be at least 1, at most {MOST_SEEDS}.")
+    require(first_seed >= 0, f"first_seed = {first_seed} must be at least 0.")
     require(bool(methods), "No method is named: name one, or leave the option out.")
     require(
         "simclr" not in methods,
@@ -75,7 +77,7 @@ def plan(
         "Methods on different data cannot share a table: set data.* for all methods alike.",
     )
     jobs: dict[RunFolder, Job] = {}
-    for seed in range(seeds):
+    for seed in range(first_seed, first_seed + seeds):
         for experiment in named.values():
             images = replace(experiment.data, pool_has_labeled=True)
             start = replace(simclr, backbone=experiment.backbone, data=images, seed=seed)
@@ -91,7 +93,9 @@ def plan(
 def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, Experiment]:
     """The experiments with an assignment applied where it belongs."""
     method, colon, key = assignment.partition("=")[0].rpartition(":")
-    require(key.strip() != "seed", "The seeds are 0, 1, ...: say how many with --seeds.")
+    require(
+        key.strip() != "seed", "The seeds are for all methods alike: use --seeds and --first-seed."
+    )
     if colon:
         if method not in experiments:
             raise unknown(f"method in --set {assignment}:", method, experiments)
