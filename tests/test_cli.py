@@ -46,7 +46,7 @@ def call(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Complete
         (["demo", "--set", "name=../x"], "name cannot be set"),
         (["demo", "--set", "seed=7"], "use --seeds and --first-seed"),
         (["demo", "--set", "simclr:backbone.width=4"], "backbone.width of simclr is that of"),
-        (["demo", "--set", "backbone.stages=30"], "more than 8192 features"),
+        (["demo", "--set", "backbone.width=9000"], "more than 8192 features"),
         (["demo", "--set", "data.split.seed=-1"], "seed = -1 must be between 0"),
         (["demo", "--set", "recipe.epochs=1" + "0" * 400], "is too large"),
         (["demo", "--first-seed", "-1"], "first_seed = -1 must be at least 0."),

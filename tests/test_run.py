@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from protofission.evaluate import NO_SLOT, Predictions, summarize
-from protofission.run import RunFolder, folder_of, perform
+from protofission.folder import RunFolder
+from protofission.run import folder_of, perform
 from protofission.whole import write_whole
 from runs import digits, small
 
@@ -31,6 +32,8 @@ def test_a_run_holds_what_it_was_and_what_came_out(folder: RunFolder) -> None:
         "split.json",
         "start.json",
         "history.json",
+        ".lock",
+        "state.safetensors",
         "weights.safetensors",
         "predictions.npz",
         "metrics.json",

@@ -1,7 +1,9 @@
 """The loop: seeds that do what they say, and a pool whose labels nobody reads."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +12,11 @@ from protofission.data.augment import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.images import floats
 from protofission.experiment import Experiment, Recipe
+from protofission.folder import RunFolder
 from protofission.methods import METHODS
-from protofission.run import RunFolder, perform
-from protofission.train import TrainState, learning_rate, start, steps_per_epoch, train
+from protofission.optimizers import learning_rate
+from protofission.run import perform
+from protofission.train import TrainState, start, steps_per_epoch, train
 from runs import digits, small
 
 
@@ -51,7 +55,7 @@ def test_same_seed_same_weights_other_seed_other_weights(name: str) -> None:
     assert_same(first, weights(trained(small(name), data)))
     other = weights(trained(replace(small(name), seed=1), data))
     assert not torch.equal(
-        first["backbone.stages.2.conv1.weight"], other["backbone.stages.2.conv1.weight"]
+        first["backbone.stages.2.0.conv1.weight"], other["backbone.stages.2.0.conv1.weight"]
     )
 
 
@@ -138,11 +142,29 @@ def test_a_running_mean_of_the_usage_is_kept_with_scope_ema() -> None:
 
 def test_the_schedule_decays_where_the_paper_says() -> None:
     recipe = Recipe(learning_rate=1.0)
-    shares = [epoch / 200 for epoch in (0, 139, 140, 179, 180, 199)]
-    rates = [learning_rate(recipe, share) for share in shares]
+    rates = [learning_rate(recipe, 8 * e, 1600, 8) for e in (0, 139, 140, 179, 180, 199)]
     assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
-    cosine = replace(recipe, schedule="cosine")
-    assert [learning_rate(cosine, share) for share in (0, 0.5, 1)] == pytest.approx([1, 0.5, 0])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ("cosine", [1, 0.5 + math.sqrt(2) / 4, 0.5, 0]),
+        ("fixmatch", [1, math.cos(7 * math.pi / 64), math.cos(7 * math.pi / 32), 0.1950903220]),
+        ("constant", [1, 1, 1, 1]),
+    ],
+)
+def test_schedules_have_their_closed_forms(schedule: Any, rates: list[float]) -> None:
+    recipe = Recipe(learning_rate=1.0, schedule=schedule)
+    assert [learning_rate(recipe, s, 400, 10) for s in (0, 100, 200, 400)] == pytest.approx(rates)
+
+
+def test_a_warm_up_rises_to_the_schedule_and_leaves_it_the_rest() -> None:
+    recipe = Recipe(learning_rate=2.0, schedule="cosine", warmup_epochs=0.5)
+    rates = [learning_rate(recipe, step, 45, 10) for step in range(46)]
+    assert rates[:6] == pytest.approx([0.4, 0.8, 1.2, 1.6, 2.0, 2.0])
+    assert rates[25] == pytest.approx(1.0)
+    assert rates[45] == pytest.approx(0.0)
 
 
 def test_an_epoch_is_one_pass_over_the_labeled_data_or_the_pool() -> None:

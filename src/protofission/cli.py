@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 from cyclopts import App, CycloptsError, Parameter, Token
 
@@ -26,6 +26,9 @@ def whole_number(_: type, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{tokens[0].value!r} must be a whole number.") from None
 
 
+Set = Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)]
+Whole = Annotated[int, Parameter(converter=whole_number)]
+
 app = App(
     name="protofission",
     help="Semi-supervised learning on pools that hold strangers, by Prototype Fission.",
@@ -39,13 +42,13 @@ app = App(
 def demo(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("demo"),
-    seeds: Annotated[int, Parameter(converter=whole_number)] = 1,
-    first_seed: Annotated[int, Parameter(converter=whole_number)] = 0,
+    seeds: Whole = 1,
+    first_seed: Whole = 0,
     methods: Annotated[
         tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)
     ] = (),
     preset: str = "digits",
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = (),
+    set_: Set = (),
 ) -> None:
     """Train on scikit-learn's digits, 0-4 known and 5-9 strangers, and show what comes out.
 
@@ -82,6 +85,191 @@ def demo(
     jobs = plan(out / "runs", methods or USUAL, preset, set_, seeds, first_seed)
     command = shlex.join(["protofission", *sys.argv[1:]])
     run_demo(jobs, out / "report.html", command, Console())
+
+
+@app.command
+def train(
+    method: str,
+    /,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    preset: str = "digits",
+    seed: Whole = 0,
+    set_: Set = (),
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    processes: Whole = 1,
+    nodes: Whole = 1,
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    save_every: float = 60.0,
+    track: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Train a method, judge it, and leave all of it in one folder.
+
+    A run that was stopped or killed goes on with --resume, and ends in the same bits as one that
+    was not. Several processes share each batch and give the loss and gradients of one.
+
+    Examples:
+
+        protofission train orca+pf --out runs/digits
+        protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track
+        protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track --resume
+        protofission train orca+pf --preset paper/cifar10 --out runs/paper --processes 4
+        torchrun --nproc-per-node 2 -m protofission train orca --out runs/two
+
+    Parameters
+    ----------
+    method
+        By name; `protofission methods` lists them.
+    out
+        The folder of the run, a new one.
+    preset
+        The named experiment to start from; `protofission presets` lists them.
+    seed
+        Of all that is random in training.
+    set_
+        key=value changes an option; `protofission methods NAME --preset P` lists them.
+    resume
+        Go on with the unfinished run in the folder.
+    processes
+        How many on this machine; with accelerators, one a device.
+    nodes
+        How many machines; NODE_RANK, MASTER_ADDR and MASTER_PORT tell each its place.
+    accelerator
+        Where to train; the best there is, if not said.
+    save_every
+        The least seconds from one saved state to the next.
+    track
+        Write curves for TensorBoard into the folder.
+    """
+    launch = Launch(processes, nodes, accelerator)
+    carry_out(preset, method, seed, set_, out, launch, resume, save_every, track)
+
+
+@app.command
+def pretrain(
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    preset: str = "cpu/cifar10",
+    seed: Whole = 0,
+    set_: Set = (),
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    processes: Whole = 1,
+    nodes: Whole = 1,
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    save_every: float = 60.0,
+    track: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Pretrain a backbone by SimCLR, without labels; they only measure how it goes.
+
+    The folder is then the start of other runs: --set backbone.weights=FOLDER. The accuracy of the
+    nearest labeled neighbours is shown every few epochs (judging.every).
+
+    Examples:
+
+        protofission pretrain --preset cpu/cifar10 --out runs/simclr
+        protofission pretrain --preset cpu/cifar10 --out runs/simclr --resume
+        protofission pretrain --preset digits --out runs/digits --set recipe.epochs=50
+        protofission train orca+pf --out runs/own --set backbone.weights=runs/digits
+
+    Parameters
+    ----------
+    out
+        The folder of the run, a new one.
+    preset
+        The named experiment to start from; `protofission presets` lists them.
+    seed
+        Of all that is random in training.
+    set_
+        key=value changes an option; `protofission methods simclr --preset P` lists them.
+    resume
+        Go on with the unfinished run in the folder.
+    processes
+        How many on this machine; with accelerators, one a device.
+    nodes
+        How many machines; NODE_RANK, MASTER_ADDR and MASTER_PORT tell each its place.
+    accelerator
+        Where to train; the best there is, if not said.
+    save_every
+        The least seconds from one saved state to the next.
+    track
+        Write curves for TensorBoard into the folder.
+    """
+    launch = Launch(processes, nodes, accelerator)
+    carry_out(preset, "simclr", seed, set_, out, launch, resume, save_every, track)
+
+
+class Launch(NamedTuple):
+    """How many processes, and where."""
+
+    processes: int
+    nodes: int
+    accelerator: str
+
+
+def carry_out(
+    preset: str,
+    method: str,
+    seed: int,
+    assignments: Sequence[str],
+    out: Path,
+    launch: Launch,
+    resume: bool,
+    save_every: float,
+    track: bool,
+) -> None:
+    """What `train` and `pretrain` share: refuse what can be refused, start processes, train."""
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from protofission import diagnosis
+    from protofission.folder import RunFolder
+    from protofission.options import override
+    from protofission.presets import check_accelerator
+    from protofission.presets import preset as experiment_of
+    from protofission.processes import launched
+    from protofission.run import check_folder
+    from protofission.session import line, show_run
+
+    experiment = experiment_of(preset, method)
+    for assignment in assignments:
+        experiment = override(experiment, assignment)
+    experiment = replace(experiment, seed=seed)
+    experiment.check()
+    check_accelerator(preset, launch.accelerator)
+    folder, console = RunFolder(out), Console()
+    check_folder(folder, experiment, resume=resume)
+    data = experiment.data.load()
+    processes = launched(*launch, experiment.recipe.precision)
+    if processes.first:
+        for warning in diagnosis.at_the_start(experiment):
+            line(console, f"Warning: {warning}")
+    show_run(
+        experiment,
+        data,
+        folder,
+        console,
+        resume=resume,
+        processes=processes,
+        save_every=save_every,
+        track=track,
+    )
+
+
+@app.command
+def presets() -> None:
+    """List the named experiments.
+
+    Examples:
+
+        protofission presets
+        protofission methods orca+pf --preset cpu/cifar10
+    """
+    from protofission.presets import PRESETS, fits_a_cpu, summary
+
+    for name in PRESETS:
+        print(name, "" if fits_a_cpu(name) == name else "(wants a GPU)")
+        print(textwrap.indent(textwrap.fill(summary(name), 74), "    "))
 
 
 @app.command
@@ -161,7 +349,7 @@ def check(
     pool: Annotated[Path | None, Parameter(show_default=False)] = None,
     /,
     *,
-    size: Annotated[int, Parameter(converter=whole_number)] = 64,
+    size: Whole = 64,
 ) -> None:
     """Read a folder or list of images, and say what was found: bad files, duplicates, overlaps.
 
@@ -199,7 +387,7 @@ def split(
     *,
     dataset: str = "digits",
     folder: Annotated[Path | None, Parameter(show_default=False)] = None,
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = (),
+    set_: Set = (),
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], show_default=False)] = None,
 ) -> None:
     """Show a named split of a data set, write it to a file, or verify such a file.
@@ -265,9 +453,12 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
             raise
-        refuse("Out of memory: lower backbone.width, backbone.stages or the batch sizes.")
+        refuse("Out of memory: lower backbone.width, backbone.blocks or the batch sizes.")
     except KeyboardInterrupt:
-        print("protofission: stopped; the same command keeps finished runs.", file=sys.stderr)
+        print(
+            "protofission: stopped; finished runs are kept, --resume goes on with one.",
+            file=sys.stderr,
+        )
         sys.exit(130)
 
 

@@ -7,25 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from protofission.data.datasets import Data, DataSpec
 from protofission.errors import UnknownKeyError, require, unknown
 from protofission.experiment import Experiment
+from protofission.folder import RunFolder
 from protofission.options import override
 from protofission.presets import preset
 from protofission.report.page import write_page
 from protofission.report.results import Result, oracles
 from protofission.report.tables import disagreements, rows, terminal_table
-from protofission.run import RunFolder, folder_of, perform
-from protofission.train import steps_per_epoch
+from protofission.run import folder_of, perform
+from protofission.session import bars
+from protofission.train import number_of_steps
 
 USUAL = ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf")
 MOST_SEEDS = 1000
@@ -37,8 +31,6 @@ class Job:
 
     experiment: Experiment
     folder: RunFolder
-    backbone: RunFolder | None
-    """The finished run that this one starts from."""
 
 
 def plan(
@@ -79,14 +71,17 @@ def plan(
     jobs: dict[RunFolder, Job] = {}
     for seed in range(first_seed, first_seed + seeds):
         for experiment in named.values():
-            images = replace(experiment.data, pool_has_labeled=True)
-            start = replace(simclr, backbone=experiment.backbone, data=images, seed=seed)
-            start.check()
-            backbone = folder_of(start, runs)
-            jobs.setdefault(backbone, Job(start, backbone, None))
             seeded = replace(experiment, seed=seed)
-            folder = folder_of(seeded, runs, backbone)
-            jobs[folder] = Job(seeded, folder, backbone)
+            if experiment.backbone.weights is None:
+                images = replace(experiment.data, pool_has_labeled=True)
+                start = replace(simclr, backbone=experiment.backbone, data=images, seed=seed)
+                start.check()
+                pretrained = folder_of(start, runs)
+                jobs.setdefault(pretrained, Job(start, pretrained))
+                weights = str(pretrained.path)
+                seeded = replace(seeded, backbone=replace(experiment.backbone, weights=weights))
+            folder = folder_of(seeded, runs)
+            jobs[folder] = Job(seeded, folder)
     return list(jobs.values())
 
 
@@ -125,7 +120,9 @@ def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) ->
         loaded.setdefault(job.experiment.data, job.experiment.data.load())
     _perform_all(jobs, loaded, console)
     results = [
-        Result(job.experiment.name, job.experiment.seed, job.folder) for job in jobs if job.backbone
+        Result(job.experiment.name, job.experiment.seed, job.folder)
+        for job in jobs
+        if job.experiment.method.classifies
     ]
     table = rows(results)
     console.print(terminal_table(table))
@@ -137,22 +134,14 @@ def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) ->
 
 def _perform_all(jobs: Sequence[Job], loaded: dict[DataSpec, Data], console: Console) -> None:
     """Run the jobs one after another under a bar each."""
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
-    with progress:
+    with bars(console) as progress:
         for job in jobs:
             experiment, data = job.experiment, loaded[job.experiment.data]
             title = f"{experiment.name}, seed {experiment.seed}"
-            steps = experiment.recipe.epochs * steps_per_epoch(experiment.recipe, data.training)
+            steps = number_of_steps(experiment.recipe, data.training)
             if job.folder.finished:
                 progress.add_task(f"{title} (kept)", total=steps, completed=steps)
                 continue
             task = progress.add_task(title, total=steps)
-            for _ in perform(experiment, data, job.folder, job.backbone):
-                progress.advance(task)
+            for moment in perform(experiment, data, job.folder, resume=True):
+                progress.update(task, completed=moment.report.step + 1)

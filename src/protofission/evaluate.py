@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from protofission.data.images import TestData, TrainingData
 from protofission.experiment import Experiment
@@ -25,12 +25,16 @@ from protofission.metrics import (
     prototype_health,
 )
 from protofission.models.model import Model
+from protofission.processes import ALONE, Processes
 from protofission.records import Output
 from protofission.scores import SCORES
 from protofission.train import outputs
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
+
+QUERIES = 1000
+"""Images whose neighbours are looked for at once."""
 
 NO_SLOT = -1
 """The slot of an image that no prototype claims."""
@@ -106,14 +110,18 @@ def summarize(predictions: Predictions) -> Summary:
 
 
 def predict(
-    model: Model, experiment: Experiment, training: TrainingData, test: TestData
+    model: Model,
+    experiment: Experiment,
+    training: TrainingData,
+    test: TestData,
+    processes: Processes = ALONE,
 ) -> Predictions:
     """Predictions for the test images.
 
     A method that has no heads for novel classes speaks of them as ORCA made such methods do: it
     rejects, then clusters the features of what it rejected, by k-means for the novel classes.
     """
-    chunks = list(outputs(model, test.inputs))
+    chunks = list(outputs(model, test.inputs, processes))
     scores = torch.cat([ood_scores(chunk, experiment, training.num_seen) for chunk in chunks])
     heads = torch.cat([chunk.nearest.argmax(-1) for chunk in chunks])
     slots, sims = _nearest_slots(torch.cat([chunk.similarities for chunk in chunks]), heads)
@@ -121,7 +129,7 @@ def predict(
     if not experiment.method.discovers and num_novel:
         labeled = [
             ood_scores(chunk, experiment, training.num_seen)
-            for chunk in outputs(model, training.labeled)
+            for chunk in outputs(model, training.labeled, processes)
         ]
         rejected = scores > torch.cat(labeled).quantile(experiment.judging.keep)
         features = torch.cat([chunk.features for chunk in chunks])
@@ -132,12 +140,12 @@ def predict(
     prototypes = chunks[0].prototypes
     return Predictions(
         labels=test.labels,
-        heads=heads.numpy(),
-        slots=slots.numpy(),
-        similarities=sims.float().numpy(),
-        ood_scores=scores.float().numpy(),
-        prototypes=prototypes.combined.detach().float().numpy(),
-        mixing=prototypes.mixing.detach().float().numpy(),
+        heads=heads.cpu().numpy(),
+        slots=slots.cpu().numpy(),
+        similarities=sims.cpu().float().numpy(),
+        ood_scores=scores.cpu().float().numpy(),
+        prototypes=prototypes.combined.detach().cpu().float().numpy(),
+        mixing=prototypes.mixing.detach().cpu().float().numpy(),
         num_seen=training.num_seen,
         num_classes=training.num_classes,
     )
@@ -155,9 +163,45 @@ def clusters(features: Tensor, number: int, seed: int) -> Tensor:
     from sklearn.cluster import KMeans
 
     if len(features) <= number:
-        return torch.arange(len(features))
+        return torch.arange(len(features), device=features.device)
     means = KMeans(number, n_init=10, random_state=seed)
-    return torch.from_numpy(means.fit_predict(features.numpy())).long()
+    found = torch.from_numpy(means.fit_predict(features.cpu().numpy()))
+    return found.long().to(features.device)
+
+
+def neighbour_accuracy(
+    model: Model,
+    training: TrainingData,
+    test: TestData,
+    neighbours: int,
+    processes: Processes = ALONE,
+) -> float:
+    """How often the labeled images nearest to a test image of a seen class tell its class."""
+    seen = test.labels < training.num_seen
+    bank, queries = (
+        torch.cat([chunk.features for chunk in outputs(model, inputs, processes)])
+        for inputs in (training.labeled, test.inputs[torch.from_numpy(seen)])
+    )
+    found = neighbour_classes(bank, training.labels.to(bank.device), queries, neighbours)
+    return float((found.cpu().numpy() == test.labels[seen]).mean())
+
+
+def neighbour_classes(
+    bank: Tensor, labels: Tensor, queries: Tensor, neighbours: int, temperature: float = 0.1
+) -> Tensor:
+    """(Q,): the class with most weight among the nearest, by cosine c with the weight exp(c / T).
+
+    Args:
+        bank: (B, D) features, of the classes `labels`, (B,).
+        queries: (Q, D).
+    """
+    unit, votes = nn.functional.normalize(bank, dim=1), []
+    for chunk in torch.split(nn.functional.normalize(queries, dim=1), QUERIES):
+        cosines, places = (chunk @ unit.T).topk(min(neighbours, len(bank)), dim=1)
+        weights = (cosines / temperature).exp()
+        empty = weights.new_zeros(len(chunk), int(labels.max()) + 1)
+        votes.append(empty.scatter_add_(1, labels[places], weights).argmax(1))
+    return torch.cat(votes)
 
 
 def _nearest_slots(similarities: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:

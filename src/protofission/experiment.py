@@ -11,9 +11,10 @@ from protofission.data.datasets import DataSpec
 from protofission.errors import check_choices, require, unknown
 from protofission.fission import check_sizes
 from protofission.methods import Method, method_named
-from protofission.models.backbones import BackboneSpec
+from protofission.models.backbones import BackboneSpec, Statistics, backbone_named
 from protofission.models.heads import HeadSpec
-from protofission.options import FIXED
+from protofission.options import FIXED, NAMED
+from protofission.processes import Precision
 from protofission.scores import SCORES
 
 
@@ -27,22 +28,43 @@ class Recipe:
     """What one epoch passes over."""
     steps_per_epoch: int | None = None
     """The length of an epoch where it is not one pass."""
+    steps: int | None = None
+    """How long training takes, in the place of epochs; the last epoch may be short."""
     labeled_batch: int = 128
-    """Labeled images of a step."""
+    """Labeled images of a step, over all processes."""
     unlabeled_batch: int = 384
-    """Unlabeled images of a step."""
+    """Unlabeled images of a step, over all processes."""
+    optimizer: Literal["sgd", "lars"] = "sgd"
+    """LARS scales the step of each tensor to the length of its weights: for large batches."""
     learning_rate: float = 0.1
-    """Of SGD, at the start."""
-    schedule: Literal["step", "cosine"] = "step"
-    """x 0.1 at 70 % and 90 % of training, or half a cosine to 0."""
+    """At the start, or after the warm-up."""
+    schedule: Literal["step", "cosine", "fixmatch", "constant"] = "step"
+    """x 0.1 at each milestone; half a cosine to 0; 7/16 of one; or none."""
+    milestones: tuple[float, ...] = (0.7, 0.9)
+    """Of the step schedule, as shares of training."""
+    warmup_epochs: float = 0.0
+    """In which the learning rate rises from 0."""
     momentum: float = 0.9
-    """Of SGD."""
+    """Of SGD and LARS."""
+    nesterov: bool = False
+    """Whether SGD's momentum looks ahead."""
     weight_decay: float = 5e-4
     """On all weights but delta."""
     decay_delta: bool = False
     """Whether weight decay pulls delta to 0, that is, lambda to 1/2."""
+    decay_vectors: bool = True
+    """Whether weight decay pulls biases and batch-norm factors too."""
+    clip: float | None = None
+    """The largest norm of the gradient of all weights; no limit where none is given."""
+    ema: float = 0.0
+    """Share that the moving average of the weights keeps at a step; it is then what is judged."""
+    precision: Precision = "32"
+    """Of the forward pass; the weights stay float32. Less than 32 wants an accelerator."""
     trainable_stages: int | None = 1
     """How many of the backbone's last stages learn, the rest is frozen; all where none is given."""
+    frozen_statistics: Statistics = "frozen"
+    """Batch-norm statistics of frozen stages: they stay, or follow the batches as ORCA's code has
+    it."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -53,11 +75,26 @@ class Recipe:
         )
         if self.steps_per_epoch is not None:
             check_sizes(steps_per_epoch=self.steps_per_epoch)
+        if self.steps is not None:
+            check_sizes(steps=self.steps)
         require(self.learning_rate > 0, f"learning_rate = {self.learning_rate} must be above 0.")
         require(
             0 <= self.momentum < 1, f"momentum = {self.momentum} must be at least 0 and below 1."
         )
+        require(
+            not self.nesterov or (self.momentum > 0 and self.optimizer == "sgd"),
+            "nesterov = true wants recipe.optimizer=sgd and a momentum above 0.",
+        )
         require(self.weight_decay >= 0, f"weight_decay = {self.weight_decay} must be at least 0.")
+        require(
+            all(0 < milestone <= 1 for milestone in self.milestones),
+            f"milestones = {self.milestones} must be shares of training: above 0, at most 1.",
+        )
+        require(
+            self.warmup_epochs >= 0, f"warmup_epochs = {self.warmup_epochs} must be at least 0."
+        )
+        require(self.clip is None or self.clip > 0, f"clip = {self.clip} must be above 0.")
+        require(0 <= self.ema < 1, f"ema = {self.ema} must be at least 0 and below 1.")
 
 
 @dataclass(frozen=True)
@@ -72,12 +109,17 @@ class Judging:
     """Methods without novel heads reject: this share of the labeled images is kept."""
     select: Literal["last", "oracle"] = "last"
     """The reported epoch. "oracle" is the best one by the test set's own labels: a bound."""
+    every: int = 1
+    """Epochs from one look at the test set to the next; the last epoch always has one."""
+    neighbours: int = 200
+    """k of the k-nearest-neighbour accuracy, by which features without a classifier are judged."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         if self.ood_score not in SCORES:
             raise unknown("ood_score", self.ood_score, SCORES)
         require(0 < self.keep < 1, f"keep = {self.keep} must lie between 0 and 1.")
+        check_sizes(every=self.every, neighbours=self.neighbours)
 
 
 @dataclass(frozen=True)
@@ -89,7 +131,8 @@ class Experiment:
     method: Method[Any]
     head: HeadSpec
     data: DataSpec = field(default_factory=DataSpec)
-    backbone: BackboneSpec = field(default_factory=BackboneSpec)
+    backbone: BackboneSpec = field(default_factory=BackboneSpec, metadata={NAMED: backbone_named})
+    """A name of protofission.models.backbones.BACKBONES, with its options."""
     recipe: Recipe = field(default_factory=Recipe)
     judging: Judging = field(default_factory=Judging)
     seed: int = 0

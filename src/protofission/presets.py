@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from protofission.data.datasets import DataSpec
-from protofission.errors import unknown
-from protofission.experiment import Experiment, Recipe, experiment_of
+from protofission.data.splits import spec_of
+from protofission.errors import require, unknown
+from protofission.experiment import Experiment, Judging, Recipe, experiment_of
 from protofission.methods import FixMatchSigmoid, Method, Orca, WithFission
+from protofission.models.backbones import backbone_named
+from protofission.processes import best_accelerator
 
 
 def digits(name: str) -> Experiment:
@@ -81,7 +85,136 @@ def literally(method: Method[Any]) -> Method[Any]:
             return method
 
 
-PRESETS: dict[str, Callable[[str], Experiment]] = {"digits": digits, "digits/literal": literal}
+Paper = Literal["cifar10", "cifar100", "imagenet100"]
+Cifar = Literal["cifar10", "cifar100"]
+
+
+def paper(dataset: Paper, name: str) -> Experiment:
+    """The paper's protocol: a SimCLR-pretrained ResNet whose last stage and head learn.
+
+    ORCA's recipe, for 200 epochs, on ORCA's split; FixMatch's batches, on the paper's mismatched
+    split, an epoch being a pass over the pool. The pretrained weights are the user's:
+    `backbone.weights=...`, as `protofission pretrain` makes them.
+    """
+    large = dataset == "imagenet100"
+    backbone = replace(
+        backbone_named("resnet50" if large else "resnet18"),
+        stem="imagenet" if large else "cifar",
+        pixels="imagenet" if dataset == "imagenet100" else dataset,
+    )
+    experiment = experiment_of(name, backbone=backbone)
+    if name == "simclr":
+        return _pretraining(experiment, dataset, _SIMCLR)
+    recipe = Recipe(frozen_statistics="orca")
+    if large:
+        recipe = replace(recipe, epochs=90, milestones=(1 / 3, 2 / 3), weight_decay=1e-4)
+    return _on(dataset, experiment, recipe)
+
+
+def fixmatch(dataset: Cifar, name: str) -> Experiment:
+    """FixMatch's own recipe: a Wide-ResNet from scratch, 2^20 steps, a moving average."""
+    few = dataset == "cifar10"
+    backbone = replace(backbone_named("wrn-28-2"), width=32 if few else 128, pixels=dataset)
+    experiment = experiment_of(name, backbone=backbone)
+    if name == "simclr":
+        return _pretraining(experiment, dataset, _SIMCLR)
+    recipe = Recipe(
+        steps=2**20,
+        steps_per_epoch=1024,
+        learning_rate=0.03,
+        schedule="fixmatch",
+        nesterov=True,
+        weight_decay=5e-4 if few else 1e-3,
+        decay_vectors=False,
+        ema=0.999,
+        trainable_stages=None,
+    )
+    return _on(dataset, experiment, recipe)
+
+
+def cpu(dataset: Cifar, name: str) -> Experiment:
+    """The paper's protocol at a size that two cores finish: the compact net, our own weights."""
+    experiment = experiment_of(name, backbone=backbone_named("compact"))
+    if name == "simclr":
+        return _pretraining(experiment, dataset, _CPU_SIMCLR, views="natural-24")
+    pretrained = replace(experiment.backbone, weights=f"simclr-{dataset}")
+    experiment = replace(experiment, backbone=pretrained, judging=Judging(every=5))
+    return _on(dataset, experiment, Recipe(epochs=20, learning_rate=0.05))
+
+
+_SIMCLR = Recipe(
+    epochs=500,
+    epoch="pool",
+    unlabeled_batch=512,
+    optimizer="lars",
+    learning_rate=1.0,
+    schedule="cosine",
+    warmup_epochs=10,
+    weight_decay=1e-6,
+    decay_vectors=False,
+    trainable_stages=None,
+)
+"""SimCLR's own for CIFAR."""
+
+_CPU_SIMCLR = replace(
+    _SIMCLR,
+    epochs=60,
+    unlabeled_batch=256,
+    optimizer="sgd",
+    learning_rate=0.2,
+    warmup_epochs=1,
+    weight_decay=5e-4,
+    decay_vectors=True,
+)
+
+
+def _pretraining(
+    experiment: Experiment, dataset: str, recipe: Recipe, views: str | None = None
+) -> Experiment:
+    """Pretraining on every training image; their labels are for the neighbours' accuracy only."""
+    data = DataSpec(dataset, split=spec_of("full"), pool_has_labeled=True, views=views)
+    head = replace(experiment.head, norm=True)
+    return replace(experiment, data=data, head=head, recipe=recipe, judging=Judging(every=10))
+
+
+def _on(dataset: str, experiment: Experiment, recipe: Recipe) -> Experiment:
+    """An experiment with a recipe on a data set.
+
+    ORCA's split, views and batches for methods that discover; the paper's mismatched split and
+    FixMatch's batches for the others. With fission, the paper's weights of the two forces: for
+    CIFAR-10, and for data of a hundred classes.
+    """
+    method = experiment.method
+    data = DataSpec(dataset, split=spec_of("orca"), views="natural-orca")
+    if not method.discovers:
+        data = DataSpec(dataset, split=spec_of("ds3l"))
+        recipe = replace(recipe, epoch="pool", labeled_batch=64, unlabeled_batch=448)
+    if isinstance(method, WithFission):
+        diversity, consistency = (0.001, 0.6) if dataset == "cifar10" else (0.01, 0.3)
+        method = replace(method, diversity_weight=diversity, consistency_weight=consistency)
+    return replace(experiment, data=data, method=method, recipe=recipe)
+
+
+def paper_literally(dataset: Paper, name: str) -> Experiment:
+    """The paper's protocol, with its words to the letter."""
+    experiment = paper(dataset, name)
+    return replace(experiment, method=literally(experiment.method))
+
+
+PRESETS: dict[str, Callable[[str], Experiment]] = {
+    "digits": digits,
+    "digits/literal": literal,
+    "cpu/cifar10": partial(cpu, "cifar10"),
+    "cpu/cifar100": partial(cpu, "cifar100"),
+    "paper/cifar10": partial(paper, "cifar10"),
+    "paper/cifar100": partial(paper, "cifar100"),
+    "paper/imagenet100": partial(paper, "imagenet100"),
+    "paper/cifar10/literal": partial(paper_literally, "cifar10"),
+    "paper/cifar100/literal": partial(paper_literally, "cifar100"),
+    "paper/imagenet100/literal": partial(paper_literally, "imagenet100"),
+    "fixmatch/cifar10": partial(fixmatch, "cifar10"),
+    "fixmatch/cifar100": partial(fixmatch, "cifar100"),
+}
 
 
 def preset(name: str, method: str) -> Experiment:
@@ -89,3 +222,28 @@ def preset(name: str, method: str) -> Experiment:
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS)
     return PRESETS[name](method)
+
+
+def summary(name: str) -> str:
+    """A preset in a line."""
+    build = PRESETS[name]
+    text = build.func.__doc__ if isinstance(build, partial) else build.__doc__
+    return (text or "").partition("\n")[0]
+
+
+def fits_a_cpu(name: str) -> str:
+    """The preset to use in a preset's place where there is no accelerator; often itself."""
+    family, _, rest = name.partition("/")
+    if family not in ("paper", "fixmatch"):
+        return name
+    return f"cpu/{rest.partition('/')[0]}" if "cifar" in rest else "cpu/cifar100"
+
+
+def check_accelerator(name: str, accelerator: str) -> None:
+    """Refuse a preset that wants an accelerator where there is none, unless a CPU is asked for."""
+    if accelerator == "auto":
+        require(
+            best_accelerator() != "cpu" or fits_a_cpu(name) == name,
+            f"The preset {name} wants a GPU, and there is none here: use --preset "
+            f"{fits_a_cpu(name)}, or --accelerator cpu if you have weeks.",
+        )

@@ -7,7 +7,7 @@ classes first, then slots for novel ones), V prototypes a class, D features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -29,6 +29,25 @@ class Views:
 
     labeled: tuple[ViewName, ...] = ()
     unlabeled: tuple[ViewName, ...] = ()
+
+
+class Share(NamedTuple):
+    """One of `size` equal parts of a batch, that of the process number `rank`."""
+
+    rank: int = 0
+    size: int = 1
+
+    def total(self, own: int) -> int:
+        """How many there are in all, where this part has `own`."""
+        return own * self.size
+
+    def of(self, total: int) -> slice:
+        """The places of this part among `total`; the last parts may be short."""
+        own = -(-total // self.size)
+        return slice(self.rank * own, (self.rank + 1) * own)
+
+
+WHOLE = Share()
 
 
 class Prototypes(NamedTuple):
@@ -109,13 +128,31 @@ class Layout:
         start = view * self.unlabeled + min(view + 1, self.labeled_views) * self.labeled
         return slice(start, start + self.unlabeled)
 
+    def blocks(self) -> Iterator[slice]:
+        """The rows of each view of the labeled or the unlabeled images, in order."""
+        for view in range(max(self.labeled_views, self.unlabeled_views)):
+            if view < self.labeled_views:
+                yield self.labeled_rows(view)
+            if view < self.unlabeled_views:
+                yield self.unlabeled_rows(view)
+
+    def places(self, size: int) -> Tensor:
+        """(N,): where each row is found when `size` processes put their shares in a row."""
+        rows = torch.arange(self.rows)
+        shares = [
+            rows[block][Share(rank, size).of(block.stop - block.start)]
+            for rank in range(size)
+            for block in self.blocks()
+        ]
+        return torch.cat(shares).argsort()
+
 
 @dataclass(frozen=True)
 class Batch:
     """What one step trains on. Unlabeled images have no label here, nor anywhere upstream."""
 
     inputs: Tensor
-    """(N, ...): all views of all images, in the order of `layout`."""
+    """(N, ...): all views of all images, in the order of `layout`, or one process's share."""
     labels: Tensor
     """(L,): classes of the labeled images."""
     layout: Layout

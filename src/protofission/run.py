@@ -1,4 +1,4 @@
-"""A run is a folder of plain files, each written whole or not at all; `finished` comes last."""
+"""A run: an experiment trained, judged and saved in a folder, where it can be taken up again."""
 
 from __future__ import annotations
 
@@ -8,149 +8,171 @@ import json
 import math
 import platform
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from io import BytesIO
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
-from zipfile import BadZipFile
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
 
 from protofission import __version__
 from protofission.data.datasets import Data
-from protofission.errors import InputError
-from protofission.evaluate import Predictions, Summary, predict, summarize
+from protofission.errors import require
+from protofission.evaluate import Predictions, Summary, neighbour_accuracy, predict, summarize
 from protofission.experiment import Experiment, as_json
-from protofission.metrics import Accuracy, PrototypeHealth
-from protofission.records import Terms
-from protofission.train import StepReport, TrainState, start, train
-from protofission.whole import write_whole
+from protofission.folder import FILES, RunFolder
+from protofission.history import Epoch, Progress, as_plain_json
+from protofission.processes import ALONE, Processes
+from protofission.train import StepReport, TrainState, number_of_steps, start, train
 
-Read = TypeVar("Read")
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One epoch of a run's history."""
-
-    epoch: int
-    loss: float
-    """The weighted sum of the terms."""
-    terms: dict[str, float]
-    """The unweighted terms by name, averaged over the epoch."""
-    summary: Summary | None
-    """What the test set says; none while a backbone is pretrained. Never fed back to training."""
+SAVE_EVERY = 60.0
+"""Seconds."""
 
 
-@dataclass(frozen=True)
-class RunFolder:
-    """The files of one run."""
-
-    path: Path
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run came to its end."""
-        return (self.path / "finished").exists()
-
-    def write(self, name: str, content: bytes | str) -> None:
-        """Write one of the folder's files."""
-        write_whole(self.path / name, content.encode() if isinstance(content, str) else content)
-
-    def read(self, name: str, parse: Callable[[bytes], Read]) -> Read:
-        """Read one of the folder's files; a damaged one is named."""
-        path = self.path / name
-        try:
-            return parse(path.read_bytes())
-        except (
-            FileNotFoundError,
-            ValueError,
-            KeyError,
-            TypeError,
-            EOFError,
-            BadZipFile,
-            SafetensorError,
-        ):
-            raise InputError(
-                f"{path} is missing or damaged: delete the folder {self.path} and run again."
-            ) from None
-
-    def plain(self, name: str) -> dict[str, Any]:
-        """One of the JSON files: experiment, environment or split."""
-        return self.read(f"{name}.json", lambda content: dict(json.loads(content)))
-
-    def history(self) -> list[Epoch]:
-        """The epochs of the run."""
-        return self.read("history.json", _history)
-
-    def summary(self) -> Summary:
-        """The numbers of the reported epoch."""
-        return self.read("metrics.json", lambda content: _summary(json.loads(content)))
-
-    def predictions(self) -> Predictions:
-        """The predictions of the reported epoch."""
-        return self.read("predictions.npz", _predictions)
-
-    def weights(self) -> dict[str, Tensor]:
-        """The model's weights at the last epoch."""
-        return self.read("weights.safetensors", load_tensors)
-
-    def backbone(self) -> dict[str, Tensor]:
-        """The backbone's part of the weights."""
-        prefix = "backbone."
-        return {
-            name.removeprefix(prefix): value
-            for name, value in self.weights().items()
-            if name.startswith(prefix)
-        }
-
-
-def folder_of(experiment: Experiment, parent: Path, start: RunFolder | None = None) -> RunFolder:
-    """The folder of an experiment: another experiment, start or version has another folder."""
-    content = f"{__version__}\n{start and start.path.name}\n{as_json(experiment)}".encode()
+def folder_of(experiment: Experiment, parent: Path) -> RunFolder:
+    """The usual folder of an experiment: another experiment or version has another folder."""
+    content = f"{__version__}\n{json.dumps(identity(experiment), indent=2)}".encode()
     digest = hashlib.sha256(content).hexdigest()[:8]
     return RunFolder(parent / f"{experiment.name}-seed{experiment.seed}-{digest}")
 
 
+@dataclass(frozen=True)
+class Moment:
+    """A run after one of its steps."""
+
+    report: StepReport
+    epoch: Epoch | None
+    """The one that the step ended."""
+
+
 def perform(
-    experiment: Experiment, data: Data, folder: RunFolder, backbone: RunFolder | None = None
-) -> Iterator[StepReport]:
+    experiment: Experiment,
+    data: Data,
+    folder: RunFolder,
+    *,
+    resume: bool = False,
+    processes: Processes = ALONE,
+    save_every: float = SAVE_EVERY,
+) -> Iterator[Moment]:
     """Train, judge and save an experiment; yields after every step.
 
+    A run that was killed at any point and is resumed ends with the same bits in every file but
+    environment.json, on the same machine with as many processes and threads.
+
     Args:
-        backbone: a finished run whose backbone is the start of this one's.
+        resume: go on where the folder's run is; without it, a folder that has a run is refused.
+        save_every: the least seconds from one saved state to the next.
     """
-    folder.write("experiment.json", as_json(experiment))
-    folder.write("environment.json", _as_json(environment()))
-    folder.write("start.json", _as_json({"backbone": backbone and backbone.path.name}))
-    folder.write("split.json", _as_json(data.split.manifest()))
-    state = start(experiment, data.training, backbone.backbone() if backbone else None)
-    history: list[Epoch] = []
-    best: tuple[Predictions, Summary] | None = None
-    steps: list[Terms] = []
-    for report in train(state, experiment, data.training, data.augmentations):
-        steps.append(report.terms)
+    check_folder(folder, experiment, resume=resume)
+    processes.wait()  # until all have looked, before the first one writes
+    if not processes.first:
+        yield from _perform(experiment, data, folder, processes, save_every)
+        return
+    with folder.locked():
+        yield from _perform(experiment, data, folder, processes, save_every)
+
+
+def _perform(
+    experiment: Experiment, data: Data, folder: RunFolder, processes: Processes, save_every: float
+) -> Iterator[Moment]:
+    """`perform` in a folder that is ours."""
+    state, progress = _begun(experiment, data, folder, processes)
+    last = number_of_steps(experiment.recipe, data.training)
+    saved = time.monotonic()
+    for report in train(state, experiment, data.training, data.augmentations, processes):
+        progress.add(report)
+        epoch = None
         if report.ends_epoch:
-            judged = _judge(state, experiment, data)
-            history.append(_epoch(report.epoch, steps, judged[1] if judged else None))
-            steps = []
-            if judged and (experiment.judging.select == "last" or _better(judged, best)):
-                best = judged
-        yield report
-    folder.write("weights.safetensors", save_tensors(_packed(state.model.state_dict())))
-    folder.write("history.json", _as_json([dataclasses.asdict(e) for e in history]))
-    if best:
-        arrays = BytesIO()
-        np.savez_compressed(arrays, **vars(best[0]))
-        folder.write("predictions.npz", arrays.getvalue())
-        folder.write("metrics.json", _as_json(dataclasses.asdict(best[1])))
-    folder.write("finished", "")
+            judgement = NO_JUDGEMENT
+            if state.step == last or (report.epoch + 1) % experiment.judging.every == 0:
+                judgement = _judge(state, experiment, data, processes)
+            if processes.first and _is_reported(
+                judgement, progress, experiment, state.step == last
+            ):
+                folder.write_judgement(*judgement)
+            epoch = progress.end_epoch(judgement.summary, judgement.neighbours)
+        if processes.first and state.step < last and time.monotonic() - saved >= save_every:
+            folder.save_state(state.tensors(), progress)
+            saved = time.monotonic()
+        yield Moment(report, epoch)
+    if processes.first:
+        folder.save_state(state.tensors(), progress)
+        folder.save_weights(state.judged.state_dict())
+        folder.write(
+            "history.json", as_plain_json([dataclasses.asdict(e) for e in progress.history])
+        )
+        folder.write("finished", "")
+    processes.wait()
+
+
+def _begun(
+    experiment: Experiment, data: Data, folder: RunFolder, processes: Processes
+) -> tuple[TrainState, Progress]:
+    """The state that the folder has, or else the start, with the files that tell of it."""
+    saved = processes.agreed(folder.saved_state() if processes.first else None)
+    state = start(experiment, data.training, processes, pretrained=saved is None)
+    if saved is not None:
+        tensors, progress = saved
+        state.restore(tensors)
+        return state, progress
+    if processes.first:
+        folder.write("experiment.json", as_json(experiment))
+        folder.write("environment.json", as_plain_json(environment()))
+        folder.write("start.json", as_plain_json(state.fit and dataclasses.asdict(state.fit)))
+        folder.write("split.json", as_plain_json(data.split.manifest()))
+    return state, Progress()
+
+
+def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> None:
+    """Refuse a folder in which a run of the experiment cannot begin, or go on."""
+    require(
+        folder.path.is_dir() or not folder.path.exists(),
+        f"{folder.path} is a file: name a folder for the run.",
+    )
+    if not folder.has("experiment.json"):
+        foreign = [path.name for path in folder.files() if path.name not in FILES]
+        require(
+            not foreign,
+            f"{folder.path} holds other files, such as {foreign[0] if foreign else ''}: "
+            "name a new folder for the run.",
+        )
+        return
+    there = flat(folder.plain("experiment"))
+    there["backbone.weights"] = there["backbone.weights"] and Path(there["backbone.weights"]).name
+    here = flat(json.loads(json.dumps(identity(experiment))))
+    for key in {**here, **there}:
+        require(
+            there.get(key) == here.get(key),
+            f"{folder.path} holds a run of another experiment, where {key} is {there.get(key)}, "
+            f"not {here.get(key)}: name another folder.",
+        )
+    require(
+        not folder.finished,
+        f"{folder.path} holds this run, finished: there is nothing to {'resume' * resume or 'do'}.",
+    )
+    require(
+        resume,
+        f"{folder.path} holds this run, unfinished: add --resume to go on, or name another folder.",
+    )
+
+
+def identity(experiment: Experiment) -> dict[str, Any]:
+    """What tells an experiment from others: all of it, but of its weights' path the last part."""
+    weights = experiment.backbone.weights
+    named = replace(experiment.backbone, weights=weights and Path(weights).name)
+    return dataclasses.asdict(replace(experiment, backbone=named))
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, with dotted keys."""
+    if not isinstance(value, dict):
+        return {prefix.removesuffix("."): value}
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        found |= flat(inner, f"{prefix}{key}.")
+    return found
 
 
 def environment() -> dict[str, Any]:
@@ -165,72 +187,34 @@ def environment() -> dict[str, Any]:
     }
 
 
+class Judgement(NamedTuple):
+    """What the test set says of a model: predictions where there are classes, or neighbours."""
+
+    predictions: Predictions | None = None
+    summary: Summary | None = None
+    neighbours: float | None = None
+
+
+NO_JUDGEMENT = Judgement()
+
+
 def _judge(
-    state: TrainState, experiment: Experiment, data: Data
-) -> tuple[Predictions, Summary] | None:
+    state: TrainState, experiment: Experiment, data: Data, processes: Processes
+) -> Judgement:
     if not experiment.method.classifies:
-        return None
-    predictions = predict(state.model, experiment, data.training, data.test)
-    return predictions, summarize(predictions)
+        k, model = experiment.judging.neighbours, state.judged
+        return Judgement(
+            neighbours=neighbour_accuracy(model, data.training, data.test, k, processes)
+        )
+    predictions = predict(state.judged, experiment, data.training, data.test, processes)
+    return Judgement(predictions, summarize(predictions))
 
 
-def _better(judged: tuple[Predictions, Summary], best: tuple[Predictions, Summary] | None) -> bool:
-    return best is None or judged[1].strict.all > best[1].strict.all
-
-
-def _epoch(number: int, steps: list[Terms], summary: Summary | None) -> Epoch:
-    names = [term.name for term in steps[0]]
-    values = torch.tensor([[float(term.value) for term in terms] for terms in steps]).mean(0)
-    weights = torch.tensor([term.weight for term in steps[0]])
-    means = dict(zip(names, values.tolist(), strict=True))
-    return Epoch(number, float(values @ weights), means, summary)
-
-
-def _history(content: bytes) -> list[Epoch]:
-    return [
-        Epoch(**{**row, "summary": row["summary"] and _summary(row["summary"])})
-        for row in json.loads(content)
-    ]
-
-
-def _predictions(content: bytes) -> Predictions:
-    with np.load(BytesIO(content), allow_pickle=False) as arrays:
-        values: dict[str, Any] = dict(arrays)
-    for number in ("num_seen", "num_classes"):
-        values[number] = int(values[number])
-    return Predictions(**values)
-
-
-def _summary(values: dict[str, Any]) -> Summary:
-    parts = {
-        "orca": Accuracy(**_with_nan(values["orca"])),
-        "strict": Accuracy(**_with_nan(values["strict"])),
-        "prototypes": PrototypeHealth(**_with_nan(values["prototypes"])),
-    }
-    return Summary(**{**_with_nan(values), **parts})
-
-
-def _as_json(value: Any) -> str:
-    """JSON that every reader takes: a number that is not there is null, never NaN."""
-    return json.dumps(_without_nan(value), indent=1, allow_nan=False)
-
-
-def _without_nan(value: Any) -> Any:
-    match value:
-        case dict():
-            return {key: _without_nan(inner) for key, inner in value.items()}
-        case list():
-            return [_without_nan(inner) for inner in value]
-        case float() if math.isnan(value):
-            return None
-        case _:
-            return value
-
-
-def _with_nan(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: math.nan if value is None else value for key, value in values.items()}
-
-
-def _packed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in the order of their dimensions, as the file format wants them."""
-    return {name: value.contiguous() for name, value in weights.items()}
+def _is_reported(
+    judgement: Judgement, progress: Progress, experiment: Experiment, ended: bool
+) -> bool:
+    """Whether a judgement is the run's, as far as can be told now."""
+    if experiment.judging.select == "last" or judgement.summary is None:
+        return ended
+    earlier = [epoch.summary.strict.all for epoch in progress.history if epoch.summary]
+    return judgement.summary.strict.all > max(earlier, default=-math.inf)

@@ -1,4 +1,4 @@
-"""The one loop: SimCLR, supervised, FixMatch and ORCA, with any head.
+"""The one loop: SimCLR, supervised, FixMatch and ORCA, with any head, in one process or many.
 
 `train` is a generator that yields after every step; showing, judging, saving and stopping are plain
 code around it.
@@ -6,9 +6,11 @@ code around it.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +20,11 @@ from protofission.data.datasets import Augmentations
 from protofission.data.images import TrainingData, floats
 from protofission.errors import require
 from protofission.experiment import Experiment, Recipe
+from protofission.models.checkpoints import Fit, load_backbone
 from protofission.models.model import Model
-from protofission.records import Output, Step, Terms, total
+from protofission.optimizers import learning_rate, move_average, optimizer_of
+from protofission.processes import ALONE, Processes
+from protofission.records import NO_CLASS, Batch, Output, Step, Targets, Terms, total
 from protofission.rng import step_rng
 
 CHUNK = 1024
@@ -33,7 +38,48 @@ class TrainState:
     model: Model
     memory: nn.Module
     optimizer: torch.optim.Optimizer
+    average: Model | None = None
+    """The moving average of the model, if there is one."""
+    fit: Fit | None = None
+    """How pretrained weights fitted the backbone, if there were any."""
     step: int = 0
+
+    @property
+    def judged(self) -> Model:
+        """The model whose predictions count."""
+        return self.average or self.model
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything, by name."""
+        found = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        found |= {f"memory.{name}": value for name, value in self.memory.state_dict().items()}
+        if self.average is not None:
+            found |= {f"average.{name}": v for name, v in self.average.state_dict().items()}
+        for number, kept in self.optimizer.state_dict()["state"].items():
+            found |= {
+                f"optimizer.{number}.{name}": value
+                for name, value in kept.items()
+                if isinstance(value, Tensor)
+            }
+        return {**found, "step": torch.tensor(self.step)}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Put back what `tensors` gave."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            part, _, rest = name.partition(".")
+            parts.setdefault(part, {})[rest] = value
+        self.model.load_state_dict(parts["model"])
+        self.memory.load_state_dict(parts.get("memory", {}))
+        if self.average is not None:
+            self.average.load_state_dict(parts["average"])
+        kept: dict[int, dict[str, Tensor]] = {}
+        for name, value in parts.get("optimizer", {}).items():
+            number, _, rest = name.partition(".")
+            kept.setdefault(int(number), {})[rest] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": kept, "param_groups": groups})
+        self.step = int(tensors["step"])
 
 
 @dataclass(frozen=True)
@@ -45,29 +91,46 @@ class StepReport:
     ends_epoch: bool
     terms: Terms
     """Detached."""
+    trusted: float | None
+    """The share of the unlabeled rows that the method took for a class, where it looks for one."""
+    learning_rate: float
 
 
 def start(
-    experiment: Experiment, data: TrainingData, backbone: dict[str, Tensor] | None = None
+    experiment: Experiment,
+    data: TrainingData,
+    processes: Processes = ALONE,
+    *,
+    pretrained: bool = True,
 ) -> TrainState:
-    """A model at its random start, or with a pretrained backbone's weights, and its optimiser."""
+    """A model at its start, and its optimiser.
+
+    Args:
+        pretrained: load the weights that the backbone names; without, all of it is random.
+    """
     experiment.check()
-    method, seed = experiment.method, experiment.seed
+    method, recipe, seed = experiment.method, experiment.recipe, experiment.seed
     num_classes = data.num_classes if method.discovers else data.num_seen
     body = experiment.backbone.build(data.labeled.shape[1], step_rng(seed, 0, "backbone"))
-    if backbone is not None:
-        body.load_state_dict(backbone)
-    body.learn_last(experiment.recipe.trainable_stages)
+    weights = experiment.backbone.weights if pretrained else None
+    fit = load_backbone(body, weights) if weights is not None else None
+    body.learn_last(recipe.trainable_stages, recipe.frozen_statistics)
     generator = step_rng(seed, 0, "head")
     head = experiment.head.build(body.num_features, num_classes, data.num_seen, generator)
-    memory = method.memory(num_classes, experiment.head.slots)
-    model = Model(body, head)
+    memory = method.memory(num_classes, experiment.head.slots).to(processes.device)
+    model = Model(body, head).to(processes.device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return TrainState(model, memory, _optimizer(nn.ModuleList([model, memory]), experiment.recipe))
+    average = copy.deepcopy(model).requires_grad_(False) if recipe.ema else None
+    optimizer = processes.setup(optimizer_of(nn.ModuleList([model, memory]), recipe))
+    return TrainState(model, memory, optimizer, average, fit)
 
 
 def train(
-    state: TrainState, experiment: Experiment, data: TrainingData, augmentations: Augmentations
+    state: TrainState,
+    experiment: Experiment,
+    data: TrainingData,
+    augmentations: Augmentations,
+    processes: Processes = ALONE,
 ) -> Iterator[StepReport]:
     """Train from `state.step` to the end, in place; yields after every step."""
     method, recipe = experiment.method, experiment.recipe
@@ -78,19 +141,21 @@ def train(
         recipe.labeled_batch,
         recipe.unlabeled_batch,
         experiment.seed,
+        processes.share,
+        processes.device,
     )
-    per_epoch = steps_per_epoch(recipe, data)
-    num_steps = recipe.epochs * per_epoch
+    per_epoch, num_steps = steps_per_epoch(recipe, data), number_of_steps(recipe, data)
     while state.step < num_steps:
         number = state.step
         if method.surveys and number % per_epoch == 0:
-            method.survey(state.memory, outputs(state.model, data.unlabeled))
-        state.model.train()
+            method.survey(state.memory, outputs(state.model, data.unlabeled, processes))
+        rate = learning_rate(recipe, number, num_steps, per_epoch)
         for group in state.optimizer.param_groups:
-            group["lr"] = learning_rate(recipe, number / num_steps)
+            group["lr"] = rate
+        state.model.train()
         batch = batches.at(number)
         step = Step(
-            output=state.model(batch.inputs),
+            output=forward(state.model, batch, processes),
             labels=batch.labels,
             layout=batch.layout,
             num_seen=data.num_seen,
@@ -101,32 +166,80 @@ def train(
         targets = method.decide(step)
         terms = method.charge(step, targets)
         loss = total(terms)
-        charged = float(loss.detach())
-        require(
-            math.isfinite(charged),
-            f"The loss is {charged} at step {number}: lower recipe.learning_rate "
-            f"({recipe.learning_rate}) or head.temperature ({experiment.head.temperature}).",
-        )
-        state.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        state.optimizer.step()
+        _check_finite(loss, experiment, number)
+        _descend(state, loss, recipe, processes)
         method.update(step, targets)
         state.step += 1
         yield StepReport(
             step=number,
             epoch=number // per_epoch,
-            ends_epoch=state.step % per_epoch == 0,
+            ends_epoch=state.step % per_epoch == 0 or state.step == num_steps,
             terms=tuple(term._replace(value=term.value.detach()) for term in terms),
+            trusted=_trusted(step, targets) if method.classifies else None,
+            learning_rate=rate,
         )
 
 
+def forward(model: Model, batch: Batch, processes: Processes = ALONE) -> Output:
+    """The outputs of a whole batch: features of one's own share, gathered, then the head."""
+    with processes.autocast():
+        features = model.backbone(batch.inputs)
+    features = processes.gathered(features.float())
+    if processes.share.size > 1:
+        features = features[batch.layout.places(processes.share.size).to(features.device)]
+    return cast(Output, model.head(features))
+
+
+def _descend(state: TrainState, loss: Tensor, recipe: Recipe, processes: Processes) -> None:
+    """One step of the optimiser down the gradient of a loss."""
+    learning = nn.ModuleList([state.model, state.memory])
+    state.optimizer.zero_grad()
+    processes.backward(loss)
+    processes.average(learning)
+    if recipe.clip is not None:
+        processes.clip(learning, state.optimizer, recipe.clip)
+    state.optimizer.step()
+    if state.average is not None:
+        move_average(state.average, state.model, recipe.ema)
+
+
+def _check_finite(loss: Tensor, experiment: Experiment, step: int) -> None:
+    charged = float(loss.detach())
+    require(
+        math.isfinite(charged),
+        f"The loss is {charged} at step {step}: lower recipe.learning_rate "
+        f"({experiment.recipe.learning_rate}) or head.temperature ({experiment.head.temperature}), "
+        "or set recipe.clip.",
+    )
+
+
+def _trusted(step: Step, targets: Targets) -> float | None:
+    views = range(step.layout.unlabeled_views)
+    classes = [step.unlabeled(targets.classes, view) for view in views]
+    return float((torch.cat(classes) != NO_CLASS).float().mean()) if classes else None
+
+
 @torch.no_grad()
-def outputs(model: Model, inputs: Tensor) -> Iterator[Output]:
-    """The model's outputs for plain inputs, chunk by chunk, in evaluation mode."""
+def outputs(model: Model, inputs: Tensor, processes: Processes = ALONE) -> Iterator[Output]:
+    """The model's outputs for plain inputs, chunk by chunk, in evaluation mode.
+
+    Each process runs the backbone on its share of a chunk, and all see the outputs of the chunk.
+    """
     model.eval()
-    for chunk in torch.split(inputs, CHUNK):
+    for chunk in torch.split(inputs, CHUNK * processes.share.size):
         with torch.no_grad():
-            yield model(floats(chunk))
+            features = _embedded(model, chunk, processes)
+            yield model.head(features)
+
+
+def _embedded(model: Model, images: Tensor, processes: Processes) -> Tensor:
+    """(n, D): the features of images that the processes share among them."""
+    own = images[processes.share.of(len(images))]
+    with processes.autocast():
+        features = model.backbone(floats(own.to(processes.device))).float()
+    most = -(-len(images) // processes.share.size)
+    padded = nn.functional.pad(features, (0, 0, 0, most - len(own)))
+    return processes.gathered(padded)[: len(images)]
 
 
 def steps_per_epoch(recipe: Recipe, data: TrainingData) -> int:
@@ -138,24 +251,6 @@ def steps_per_epoch(recipe: Recipe, data: TrainingData) -> int:
     return math.ceil(len(data.unlabeled) / recipe.unlabeled_batch)
 
 
-def learning_rate(recipe: Recipe, progress: float) -> float:
-    """The learning rate at a share of training done."""
-    if recipe.schedule == "cosine":
-        return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
-    return recipe.learning_rate * 0.1 ** ((progress >= 0.7) + (progress >= 0.9))
-
-
-def _optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """SGD; delta goes without weight decay unless the recipe says otherwise."""
-    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    free = [p for name, p in named if name.endswith(".delta") and not recipe.decay_delta]
-    rest = [p for name, p in named if not any(p is other for other in free)]
-    groups = [
-        {"params": rest, "weight_decay": recipe.weight_decay},
-        {"params": free, "weight_decay": 0.0},
-    ]
-    return torch.optim.SGD(
-        [group for group in groups if group["params"]],
-        lr=recipe.learning_rate,
-        momentum=recipe.momentum,
-    )
+def number_of_steps(recipe: Recipe, data: TrainingData) -> int:
+    """The steps of a whole run."""
+    return recipe.steps or recipe.epochs * steps_per_epoch(recipe, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,11 @@ def written_whole(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def is_partial(path: Path) -> bool:
+    """Whether a file is one that was being written when its process was killed."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{16}", path.name) is not None
 
 
 def write_whole(path: Path, content: bytes) -> None:

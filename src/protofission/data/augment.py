@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from protofission.data.images import floats
-from protofission.records import ViewName
+from protofission.records import WHOLE, Share, ViewName
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,24 @@ class Augmentation:
     cutout: float = 0.0
     """The side of a square that is set to 0, as a share of the image's side."""
 
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """(N, channels, height, width), bytes or floats in [0, 1], to views in [0, 1]."""
+    def __call__(self, images: Tensor, generator: torch.Generator, share: Share = WHOLE) -> Tensor:
+        """(N, channels, height, width), bytes or floats in [0, 1], to views in [0, 1].
+
+        Args:
+            share: which part of the batch the images are; parameters are drawn for all of it.
+        """
         images = floats(images)
+        batch = share.total(len(images))
+        own = share.of(batch)
         # One draw for all parameters keeps a view the same whichever parts are left out.
-        draws = torch.rand(len(images), 9, generator=generator).to(images.device) * 2 - 1
+        draws = torch.rand(batch, 9, generator=generator)[own].to(images.device) * 2 - 1
         if self.shift or self.rotate or self.scale or self.shear:
             grid = F.affine_grid(self._maps(draws), list(images.shape), align_corners=False)
             images = F.grid_sample(images, grid.to(images), align_corners=False)
         if self.contrast:
             images = images * (1 + self.contrast * _per_image(draws[:, 5]))
         if self.noise:
-            noise = torch.randn(images.shape, generator=generator).to(images)
+            noise = torch.randn(batch, *images.shape[1:], generator=generator)[own].to(images)
             images = images + noise * self.noise * _per_image(draws[:, 6].abs())
         if self.cutout:
             images = images * ~_squares(images, self.cutout, draws[:, 7:])
@@ -85,17 +91,19 @@ class Augmentations:
     strong: Augmentation
     simclr: Augmentation
 
-    def view(self, name: ViewName, images: Tensor, generator: torch.Generator) -> Tensor:
-        """One view of each image."""
+    def view(
+        self, name: ViewName, images: Tensor, generator: torch.Generator, share: Share = WHOLE
+    ) -> Tensor:
+        """One view of each image; `share` says which part of the batch they are."""
         match name:
             case "plain":
                 return floats(images)
             case "weak":
-                return self.weak(images, generator)
+                return self.weak(images, generator, share)
             case "strong":
-                return self.strong(images, generator)
+                return self.strong(images, generator, share)
             case "simclr":
-                return self.simclr(images, generator)
+                return self.simclr(images, generator, share)
 
 
 DIGITS = Augmentations(

@@ -8,7 +8,7 @@ from torch import Tensor
 from protofission.data.datasets import Augmentations
 from protofission.data.images import TrainingData
 from protofission.errors import require
-from protofission.records import Batch, Layout, Views
+from protofission.records import WHOLE, Batch, Layout, Share, Views
 from protofission.rng import step_rng
 
 
@@ -56,8 +56,17 @@ class Batches:
         labeled_batch: int,
         unlabeled_batch: int,
         seed: int,
+        share: Share = WHOLE,
+        device: torch.device | None = None,
     ) -> None:
         self.data, self.views, self.augmentations, self.seed = data, views, augmentations, seed
+        self.share, self.device = share, device
+        for name, batch in (("labeled", labeled_batch), ("unlabeled", unlabeled_batch)):
+            require(
+                batch % share.size == 0,
+                f"recipe.{name}_batch = {batch} cannot be shared by {share.size} processes: "
+                "choose a multiple.",
+            )
         self.layout = Layout(
             labeled_batch if views.labeled else 0,
             unlabeled_batch if views.unlabeled else 0,
@@ -68,15 +77,15 @@ class Batches:
         self._unlabeled = IndexStream(len(data.unlabeled), self.layout.unlabeled, seed, "unlabeled")
 
     def at(self, step: int) -> Batch:
-        """The batch of a step."""
+        """The batch of a step: the inputs of this process's share, the labels of all."""
         generator = step_rng(self.seed, step, "views")
         labeled, unlabeled = self._labeled.at(step), self._unlabeled.at(step)
         images = {
-            "labeled": self.data.labeled[labeled],
-            "unlabeled": self.data.unlabeled[unlabeled],
+            "labeled": self._own(self.data.labeled, labeled),
+            "unlabeled": self._own(self.data.unlabeled, unlabeled),
         }
         parts = [
-            self.augmentations.view(name, images[kind], generator)
+            self.augmentations.view(name, images[kind], generator, self.share)
             for number in range(max(len(self.views.labeled), len(self.views.unlabeled)))
             for kind, names in (
                 ("labeled", self.views.labeled),
@@ -84,4 +93,8 @@ class Batches:
             )
             for name in names[number : number + 1]
         ]
-        return Batch(torch.cat(parts), self.data.labels[labeled], self.layout)
+        return Batch(torch.cat(parts), self.data.labels[labeled].to(self.device), self.layout)
+
+    def _own(self, images: Tensor, indices: Tensor) -> Tensor:
+        """The images of this process's share, on its device."""
+        return images[indices[self.share.of(len(indices))]].to(self.device)

@@ -13,19 +13,22 @@ from protofission.data.augment import DIGITS
 from protofission.data.cifar import load_cifar10, load_cifar100
 from protofission.data.digits import load_digits
 from protofission.data.idx import load_fashion_mnist, load_mnist
+from protofission.data.imagenet100 import load_imagenet100
 from protofission.data.images import ImageSets, TestData, TrainingData, divide
 from protofission.data.splits import Labeling, Split, SplitSpec, spec_of
-from protofission.data.views import NATURAL, NATURAL_ORCA, NATURAL_USB
+from protofission.data.views import NATURAL, NATURAL_24, NATURAL_ORCA, NATURAL_USB
 from protofission.errors import require, unknown
 from protofission.options import NAMED
-from protofission.records import ViewName
+from protofission.records import WHOLE, Share, ViewName
 
 
 class Augmentations(Protocol):
     """What makes views of images."""
 
-    def view(self, name: ViewName, images: Tensor, generator: torch.Generator) -> Tensor:
-        """One view of each image, floats in [0, 1]."""
+    def view(
+        self, name: ViewName, images: Tensor, generator: torch.Generator, share: Share = WHOLE
+    ) -> Tensor:
+        """One view of each image of a share of the batch, floats in [0, 1]."""
 
 
 def _embedded(folder: str | None) -> ImageSets:
@@ -33,9 +36,18 @@ def _embedded(folder: str | None) -> ImageSets:
     return ImageSets(load_digits())
 
 
+def _imagenet100(folder: str | None) -> ImageSets:
+    require(
+        folder is not None,
+        "ImageNet-100 is made from a folder of ImageNet: name it by data.folder=...",
+    )
+    return load_imagenet100(str(folder))[0]
+
+
 VIEWS: dict[str, Augmentations] = {
     "digits": DIGITS,
     "natural": NATURAL,
+    "natural-24": NATURAL_24,
     "natural-orca": NATURAL_ORCA,
     "natural-usb": NATURAL_USB,
 }
@@ -46,6 +58,7 @@ DATASETS: dict[str, tuple[Callable[[str | None], ImageSets], str]] = {
     "fashion-mnist": (load_fashion_mnist, "digits"),
     "cifar10": (load_cifar10, "natural"),
     "cifar100": (load_cifar100, "natural"),
+    "imagenet100": (_imagenet100, "natural"),
 }
 """How each is read from a folder, and the name of its views."""
 

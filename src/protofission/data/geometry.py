@@ -123,22 +123,27 @@ def _taken(images: Images, places: Tensor) -> Images:
     return images.flatten(2).gather(2, flat).view(*images.shape[:2], *places.shape[1:])
 
 
-def resized_crop(images: Images, boxes: Tensor, flips: Tensor) -> Images:
-    """Enlarge a box of each image to the image's size, bilinearly; then flip where `flips`.
+def resized_crop(
+    images: Images, boxes: Tensor, flips: Tensor, size: tuple[int, int] | None = None
+) -> Images:
+    """Scale a box of each image to one size, bilinearly; then flip where `flips`.
 
     Args:
         images: (n, channels, height, width).
         boxes: (n, 4), int64: top, left, height, width.
         flips: (n,), bool.
+        size: height and width of the result, the image's own where none is given. A box that is
+            larger than that is sampled between two pixels, as one that is smaller: there, PIL
+            would average over more of them.
     """
+    height, width = size or images.shape[2:]
     top, left, tall, wide = boxes.unbind(1)
     before, after, weights = (
-        torch.where(flips[:, None], part.flip(1), part)
-        for part in _taps(left, wide, images.shape[3])
+        torch.where(flips[:, None], part.flip(1), part) for part in _taps(left, wide, width)
     )
     pair = _columns(images, before), _columns(images, after)
     images = _mixed(*pair, weights[:, None, None, :])
-    before, after, weights = _taps(top, tall, images.shape[2])
+    before, after, weights = _taps(top, tall, height)
     return _mixed(_rows(images, before), _rows(images, after), weights[:, None, :, None])
 
 

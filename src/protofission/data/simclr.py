@@ -63,10 +63,13 @@ class SimCLR:
     """The chance of a blur, with sigma from 0.1 to 2."""
     blur_from: int = 64
     """Images with a shorter side than this are not blurred: at 32 px SimCLR does without."""
+    size: int | None = None
+    """The side of the view; the image's own where none is given. Fewer pixels train faster."""
 
     def __post_init__(self) -> None:
         require(0 < self.smallest <= 1, f"smallest = {self.smallest} must be above 0, at most 1.")
         require(0 <= self.strength <= 2.5, f"strength = {self.strength} must be from 0 to 2.5.")
+        require(self.size is None or self.size >= 1, f"size = {self.size} must be at least 1.")
         for name in ("flip", "jitter", "grey", "blur"):
             chance = getattr(self, name)
             require(0 <= chance <= 1, f"{name} = {chance} must be between 0 and 1.")
@@ -91,7 +94,8 @@ class SimCLR:
 
     def apply(self, images: Images, drawn: Distortion) -> Images:
         """Distort images as drawn."""
-        images = geometry.resized_crop(images, drawn.boxes, drawn.flips)
+        side = None if self.size is None else (self.size, self.size)
+        images = geometry.resized_crop(images, drawn.boxes, drawn.flips, side)
         for chosen in drawn.order.T:
             factors = drawn.factors.gather(1, chosen[:, None])[:, 0]
             images = apply_each(images, chosen, factors, JITTER)

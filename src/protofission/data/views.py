@@ -17,7 +17,7 @@ from protofission.data.operations import Drawn, Images
 from protofission.data.randaugment import FIXMATCH, USB, RandAugment
 from protofission.data.simclr import SimCLR
 from protofission.errors import require
-from protofission.records import ViewName
+from protofission.records import WHOLE, Share, ViewName
 
 CHUNK = 2**22
 """Bytes of images that are augmented at once: it bounds the memory that is needed in between."""
@@ -79,7 +79,9 @@ class NaturalViews:
     """It follows a weak view of its own."""
     simclr: SimCLR = field(default_factory=SimCLR)
 
-    def view(self, name: ViewName, images: Tensor, generator: torch.Generator) -> Tensor:
+    def view(
+        self, name: ViewName, images: Tensor, generator: torch.Generator, share: Share = WHOLE
+    ) -> Tensor:
         """One view of each image, float32 in [0, 1].
 
         Args:
@@ -87,6 +89,7 @@ class NaturalViews:
             images: (n, channels, height, width), as bytes, or as floats in [0, 1], of which all
                 views but the plain one are rounded to bytes.
             generator: on the CPU.
+            share: which part of the batch the images are; parameters are drawn for all of it.
         """
         require(
             images.ndim == 4 and images.shape[1] in (1, 3),
@@ -95,16 +98,22 @@ class NaturalViews:
         )
         if name == "plain" and images.is_floating_point():
             return images
-        drawn = [(step, step.draw(images.shape, generator)) for step in self._steps(name)]
-        views = torch.empty(images.shape, device=images.device)
+        batch = torch.Size((share.total(len(images)), *images.shape[1:]))
+        drawn = [
+            (step, step.draw(batch, generator).rows(share.of(batch[0])))
+            for step in self._steps(name)
+        ]
+        if not len(images):
+            return images.float()
         size = max(1, CHUNK // max(1, images[:1].numel()))
+        parts = []
         for start in range(0, len(images), size):
             rows = slice(start, start + size)
             part = _as_bytes(images[rows])
             for step, own in drawn:
                 part = step.apply(part, own.rows(rows))
-            views[rows] = part
-        return views.div_(255)
+            parts.append(part.float().div_(255))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _steps(self, name: ViewName) -> tuple[Augmenter, ...]:
         match name:
@@ -126,6 +135,9 @@ def _as_bytes(images: Tensor) -> Images:
 
 NATURAL = NaturalViews()
 """FixMatch's weak and strong view, SimCLR's for CIFAR."""
+
+NATURAL_24 = replace(NATURAL, simclr=SimCLR(size=24))
+"""With SimCLR's view of 24 x 24 pixels: a net for 32 x 32 is pretrained at two thirds the cost."""
 
 NATURAL_ORCA = replace(NATURAL, weak=Weak(border="zero"))
 """With ORCA's weak view."""

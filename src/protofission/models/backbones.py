@@ -1,35 +1,92 @@
-"""Backbones: images in, (N, D) features out, stage by stage so that early stages can be frozen."""
+"""Backbones: images in, (N, D) features out, stage by stage so that early stages can be frozen.
+
+One residual network with three kinds of block covers ResNet-18 and ResNet-50, Wide-ResNet-28-2 and
+compact nets for CPUs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.errors import check_choices, require, unknown
 from protofission.fission import check_sizes
 
 MOST_FEATURES = 8192
+MOST_BLOCKS = 1000
+
+BlockKind = Literal["basic", "bottleneck", "preactivated"]
+Stem = Literal["none", "cifar", "half", "imagenet"]
+Shortcut = Literal["mean", "stride"]
+Pixels = Literal["unit", "cifar10", "cifar100", "imagenet"]
+Statistics = Literal["frozen", "orca"]
+
+PIXELS: dict[Pixels, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "unit": ((0.0,), (1.0,)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+"""Mean and standard deviation of each channel, for pixels in [0, 1]."""
 
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """A compact residual network."""
+    """A residual network."""
 
+    block: BlockKind = "basic"
+    """Two 3 x 3 convolutions; 1 x 1, 3 x 3, 1 x 1 with four times the width; or Wide-ResNet's."""
     width: int = 16
     """Channels of the first stage; each further stage doubles them and halves the image."""
-    stages: int = 3
-    """Residual blocks, one a stage."""
+    blocks: tuple[int, ...] = (1, 1, 1)
+    """The depth: residual blocks of each stage."""
+    stem: Stem = "none"
+    """What comes first: nothing, 3 x 3, 3 x 3 with stride 2, or 7 x 7 with stride 2 and a pool."""
+    shortcut: Shortcut = "mean"
+    """How a shortcut halves the image: the mean over 2 x 2, or every other pixel and batch norm."""
+    standardise: bool = True
+    """Whether features are standardised. Means of rectified maps all point one way; without their
+    common part, cosines tell them apart."""
+    pixels: Pixels = "unit"
+    """By whose mean and deviation the pixels are standardised; "unit" leaves them in [0, 1]."""
+    weights: str | None = None
+    """Where the weights come from: packaged ones by name, a checkpoint file or a finished run."""
 
     def __post_init__(self) -> None:
-        check_sizes(width=self.width, stages=self.stages)
+        check_choices(self)
+        check_sizes(width=self.width, stages=len(self.blocks))
+        check_sizes(**{f"blocks of stage {i + 1}": n for i, n in enumerate(self.blocks)})
         require(
-            self.width * 2 ** min(self.stages - 1, 20) <= MOST_FEATURES,
+            sum(self.blocks) <= MOST_BLOCKS,
+            f"blocks = {sum(self.blocks)} in all are more than {MOST_BLOCKS}: lower them.",
+        )
+        require(
+            self.width * 2 ** min(self.stages - 1, 20) * self._expansion <= MOST_FEATURES,
             f"width = {self.width} doubled over {self.stages} stages gives more than "
             f"{MOST_FEATURES} features: lower one of them.",
         )
+
+    @property
+    def stages(self) -> int:
+        """How many there are."""
+        return len(self.blocks)
+
+    @property
+    def _expansion(self) -> int:
+        return 4 if self.block == "bottleneck" else 1
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The channels inside each stage's blocks."""
+        return tuple(self.width * 2**stage for stage in range(self.stages))
+
+    @property
+    def num_features(self) -> int:
+        """D."""
+        return self.widths[-1] * self._expansion
 
     def build(self, channels: int, generator: torch.Generator) -> Backbone:
         """The backbone for images of so many channels, with its random start."""
@@ -37,68 +94,214 @@ class BackboneSpec:
             return Backbone(self, channels, generator)
 
 
-class Block(nn.Module):
+_RESNET = BackboneSpec("basic", 64, (2, 2, 2, 2), "cifar", "stride", standardise=False)
+
+BACKBONES: dict[str, BackboneSpec] = {
+    "digits": BackboneSpec(),
+    "compact": BackboneSpec("basic", 32, (1, 1, 1, 1), "half"),
+    "resnet18": _RESNET,
+    "resnet50": replace(_RESNET, block="bottleneck", blocks=(3, 4, 6, 3)),
+    "wrn-28-2": replace(_RESNET, block="preactivated", width=32, blocks=(4, 4, 4)),
+}
+"""By name; ImageNet's stem is `backbone.stem=imagenet`."""
+
+
+def backbone_named(name: str) -> BackboneSpec:
+    """A backbone's specification by name."""
+    if name not in BACKBONES:
+        raise unknown("backbone", name, BACKBONES)
+    return BACKBONES[name]
+
+
+class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions with batch norm, and a shortcut."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int, shortcut: Shortcut) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
-        # The mean over a stride, then a 1 x 1 convolution without one. A strided one throws pixels
-        # away, and on CPUs its backward corrupts memory for narrow channels-last maps.
-        self.shortcut = nn.Sequential(
-            nn.AvgPool2d(stride, ceil_mode=True),
-            nn.Conv2d(inputs, outputs, 1, bias=False),
-        )
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.shortcut = _shortcut(inputs, width, stride, shortcut)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """(N, inputs, h, w) to (N, outputs, h / stride, w / stride)."""
-        hidden = self.norm1(self.conv1(maps)).relu()
-        return torch.relu(self.norm2(self.conv2(hidden)) + self.shortcut(maps))
+        """(N, inputs, h, w) to (N, width, h / stride, w / stride)."""
+        hidden = self.norm1(self.conv1(maps)).relu_()
+        return cast(Tensor, self.norm2(self.conv2(hidden)) + self.shortcut(maps)).relu_()
+
+
+class BottleneckBlock(nn.Module):
+    """1 x 1, 3 x 3 and 1 x 1 convolutions, the last to four times the width, and a shortcut."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int, shortcut: Shortcut) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.norm3 = nn.BatchNorm2d(4 * width)
+        self.shortcut = _shortcut(inputs, 4 * width, stride, shortcut)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(N, inputs, h, w) to (N, 4 width, h / stride, w / stride)."""
+        hidden = self.norm1(self.conv1(maps)).relu_()
+        hidden = self.norm2(self.conv2(hidden)).relu_()
+        return cast(Tensor, self.norm3(self.conv3(hidden)) + self.shortcut(maps)).relu_()
+
+
+class PreactivatedBlock(nn.Module):
+    """Wide-ResNet's: batch norm and a leaky rectifier before each 3 x 3 convolution."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int, shortcut: Shortcut) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(inputs)
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.shortcut: nn.Module = nn.Identity()
+        if inputs != width or stride != 1:
+            self.shortcut = nn.Sequential(
+                _halving(stride, shortcut), nn.Conv2d(inputs, width, 1, bias=False)
+            )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(N, inputs, h, w) to (N, width, h / stride, w / stride)."""
+        active = _leaky(self.norm1(maps))
+        kept = maps if isinstance(self.shortcut, nn.Identity) else self.shortcut(active)
+        hidden = _leaky(self.norm2(self.conv1(active)))
+        return cast(Tensor, self.conv2(hidden) + kept)
+
+
+BLOCKS: dict[BlockKind, type[BasicBlock | BottleneckBlock | PreactivatedBlock]] = {
+    "basic": BasicBlock,
+    "bottleneck": BottleneckBlock,
+    "preactivated": PreactivatedBlock,
+}
+
+
+class EveryOther(nn.Module):
+    """Every other row and column.
+
+    Before a 1 x 1 convolution it equals that convolution with a stride of 2, whose backward
+    corrupts memory for narrow channels-last maps on CPUs (torch 2.13, oneDNN).
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(N, c, h, w) to (N, c, h / 2, w / 2)."""
+        return maps[:, :, ::2, ::2].contiguous(memory_format=torch.channels_last)
+
+
+def _halving(stride: int, shortcut: Shortcut) -> nn.Module:
+    if stride == 1:
+        return nn.Identity()
+    return nn.AvgPool2d(stride, ceil_mode=True) if shortcut == "mean" else EveryOther()
+
+
+def _shortcut(inputs: int, outputs: int, stride: int, shortcut: Shortcut) -> nn.Module:
+    """The maps themselves, or a projection where their number or size changes."""
+    if inputs == outputs and stride == 1:
+        return nn.Identity()
+    layers = [_halving(stride, shortcut), nn.Conv2d(inputs, outputs, 1, bias=False)]
+    if shortcut == "stride":
+        layers.append(nn.BatchNorm2d(outputs))
+    return nn.Sequential(*layers)
+
+
+def _stem(stem: Stem, channels: int, width: int, *, norm: bool) -> nn.Sequential:
+    """The first convolution, with batch norm and a rectifier unless the blocks bring their own."""
+    if stem == "none":
+        return nn.Sequential()
+    side, stride = {"cifar": (3, 1), "half": (3, 2), "imagenet": (7, 2)}[stem]
+    layers: list[nn.Module] = [
+        nn.Conv2d(channels, width, side, stride, padding=side // 2, bias=False)
+    ]
+    if norm:
+        layers += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+    if stem == "imagenet":
+        layers.append(nn.MaxPool2d(3, 2, padding=1))
+    return nn.Sequential(*layers)
+
+
+def _leaky(maps: Tensor) -> Tensor:
+    return nn.functional.leaky_relu(maps, 0.1, inplace=True)
 
 
 class Backbone(nn.Module):
-    """One block a stage, then the mean over the image, standardised.
+    """A stem, stages of residual blocks, the mean over the image, and its standardisation."""
 
-    Means of rectified maps all point one way; without their common part, cosines tell them apart.
-    """
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(self, spec: BackboneSpec, channels: int, generator: torch.Generator) -> None:
         super().__init__()
-        widths = [spec.width * 2**stage for stage in range(spec.stages)]
-        self.stages = nn.ModuleList(
-            Block(channels if stage == 0 else widths[stage - 1], width, 1 if stage == 0 else 2)
-            for stage, width in enumerate(widths)
-        )
-        self.num_features = widths[-1]
-        self.standardise = nn.BatchNorm1d(widths[-1], affine=False)
-        self._frozen = 0
+        block, preactivated = BLOCKS[spec.block], spec.block == "preactivated"
+        first = 16 if preactivated else spec.width
+        self.stem = _stem(spec.stem, channels, first, norm=not preactivated)
+        inputs = channels if spec.stem == "none" else first
+        self.stages = nn.ModuleList()
+        for stage, (width, number) in enumerate(zip(spec.widths, spec.blocks, strict=True)):
+            layers = []
+            for place in range(number):
+                stride = 2 if stage > 0 and place == 0 else 1
+                layers.append(block(inputs, width, stride, spec.shortcut))
+                inputs = width * block.expansion
+            self.stages.append(nn.Sequential(*layers))
+        self.last = nn.Sequential()
+        if preactivated:
+            self.last = nn.Sequential(nn.BatchNorm2d(inputs), nn.LeakyReLU(0.1, inplace=True))
+        self.standardise: nn.Module = nn.Identity()
+        if spec.standardise:
+            self.standardise = nn.BatchNorm1d(inputs, affine=False)
+        self.num_features = inputs
+        self.unit = spec.pixels == "unit"
+        mean, deviation = (torch.tensor(v).view(-1, 1, 1) for v in PIXELS[spec.pixels])
+        self.register_buffer("mean", mean, persistent=False)
+        self.register_buffer("deviation", deviation, persistent=False)
+        self._frozen: list[nn.Module] = []
+        self._statistics: Statistics = "frozen"
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, generator=generator)
 
-    def learn_last(self, stages: int | None) -> None:
-        """Freeze all but the last stages, their batch-norm statistics included."""
-        self._frozen = 0 if stages is None else len(self.stages) - stages
-        for number, stage in enumerate(self.stages):
-            stage.requires_grad_(number >= self._frozen)
+    def learn_last(self, stages: int | None, statistics: Statistics = "frozen") -> None:
+        """Freeze all but the last stages; with 0, all of it.
+
+        Args:
+            statistics: whether batch-norm statistics of the frozen part stay as they are, or
+                follow the batches, as in ORCA's code.
+        """
+        number = 0 if stages is None else len(self.stages) - stages
+        self.requires_grad_(True)
+        self._frozen = [self.stem, *self.stages[:number]] if number else []
+        if number == len(self.stages):
+            self._frozen += [self.last, self.standardise]
+        for module in self._frozen:
+            module.requires_grad_(False)
+        self._statistics = statistics
 
     def train(self, mode: bool = True) -> Backbone:
-        """As usual, but frozen stages stay in evaluation mode."""
+        """As usual, but the frozen part stays in evaluation mode unless its statistics follow."""
         super().train(mode)
-        self.stages[: self._frozen].eval()
-        if self._frozen == len(self.stages):
-            self.standardise.eval()
+        if self._statistics == "frozen":
+            for module in self._frozen:
+                module.eval()
         return self
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, channels, h, w) in [0, 1] to (N, D)."""
-        maps = images
+        maps = images if self.unit else (images - self.mean) / self.deviation
+        layers = [self.stem, *self.stages, self.last]
+        frozen = sum(layer in self._frozen for layer in layers)
         with torch.no_grad():
-            for stage in self.stages[: self._frozen]:
-                maps = stage(maps)
-        for stage in self.stages[self._frozen :]:
-            maps = stage(maps)
+            for layer in layers[:frozen]:
+                maps = layer(maps)
+        for layer in layers[frozen:]:
+            maps = layer(maps)
         return cast(Tensor, self.standardise(maps.mean((2, 3))))

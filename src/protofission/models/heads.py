@@ -76,10 +76,16 @@ class ProjectionHead(nn.Module):
     """SimCLR's two-layer projection; its "logits" are the coordinates of the projected vector."""
 
     def __init__(
-        self, num_features: int, num_outputs: int, generator: torch.Generator | None = None
+        self,
+        num_features: int,
+        num_outputs: int,
+        generator: torch.Generator | None = None,
+        *,
+        norm: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(num_features=num_features, num_outputs=num_outputs)
+        self.norm: nn.Module = nn.BatchNorm1d(num_features) if norm else nn.Identity()
         self.hidden = nn.Parameter(
             random_directions(num_features, num_features, generator=generator)
         )
@@ -91,7 +97,7 @@ class ProjectionHead(nn.Module):
     def forward(self, features: Tensor) -> Output:
         """(N, D) to an `Output` of (N, P) coordinates."""
         check_features(features, self.weight.shape[-1])
-        hidden = nn.functional.linear(features, self.hidden, self.hidden_bias).relu()
+        hidden = self.norm(nn.functional.linear(features, self.hidden, self.hidden_bias)).relu()
         projected = hidden @ self.weight.T
         return Output(features, projected[..., None], projected, _single(self.weight))
 
@@ -122,6 +128,8 @@ class HeadSpec:
     """b of Eq. 10; a linear head has none. Softmax does not see it."""
     delta: float = 0.0
     """Start of delta (Eq. 2), fission only."""
+    norm: bool = False
+    """Batch norm between the layers of a projection."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -145,7 +153,7 @@ class HeadSpec:
             case "linear":
                 return LinearHead(num_features, num_classes, generator)
             case "projection":
-                return ProjectionHead(num_features, num_features, generator)
+                return ProjectionHead(num_features, num_features, generator, norm=self.norm)
             case "cosine":
                 return CosineHead(
                     num_features,

@@ -12,12 +12,12 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from protofission.evaluate import Predictions
+from protofission.history import Epoch
 from protofission.metrics import auroc
 from protofission.report.drawing import INK, OKABE_ITO, short, svg
 from protofission.report.heads import in_order
 from protofission.report.results import Groups, Result
 from protofission.report.tables import NOTHING
-from protofission.run import Epoch
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from protofission.evaluate import Predictions, Summary
-from protofission.run import Epoch, RunFolder
+from protofission.folder import RunFolder
+from protofission.history import Epoch
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from protofission.data.splits.animals import Ds3lCodeSplit, OliverSplit
 from protofission.data.splits.coarse import CoarseSplit
 from protofission.data.splits.files import read_split, write_split
+from protofission.data.splits.full import FullSplit
 from protofission.data.splits.labeling import Labeling
 from protofission.data.splits.mismatch import ControlledSplit, Ds3lSplit
 from protofission.data.splits.openset import IoMatchSplit, OpenMatchSplit
@@ -43,6 +44,7 @@ SPLITS: dict[str, type[SplitSpec]] = {
     "openldn": OpenLdnSplit,
     "controlled": ControlledSplit,
     "coarse": CoarseSplit,
+    "full": FullSplit,
 }
 
 

@@ -1,0 +1,55 @@
+"""Early diagnosis: what goes wrong in a run, in words, with the remedy."""
+
+from __future__ import annotations
+
+from protofission.experiment import Experiment
+from protofission.history import Epoch
+
+EARLY = 0.25
+"""The share of training before which nothing is said: every run begins without trust."""
+
+LITTLE_TRUST = 0.01
+ONE_PROTOTYPE = 1.2
+
+
+def at_the_start(experiment: Experiment) -> list[str]:
+    """What can be told before the first step."""
+    stages = experiment.recipe.trainable_stages
+    if stages is None or stages == experiment.backbone.stages or experiment.backbone.weights:
+        return []
+    return [
+        f"Only the last {stages} of {experiment.backbone.stages} stages learn, and the others are "
+        "random: name pretrained weights by backbone.weights=..., or set "
+        "recipe.trainable_stages=none."
+    ]
+
+
+def after(epoch: Epoch, experiment: Experiment, progress: float) -> list[str]:
+    """What an epoch shows.
+
+    Args:
+        progress: the share of training that is done.
+    """
+    if progress < EARLY:
+        return []
+    found = []
+    if epoch.trusted is not None and epoch.trusted < LITTLE_TRUST and learns_by_trust(experiment):
+        found.append(
+            f"Nothing in the pool is trusted ({epoch.trusted:.1%} of its images): lower "
+            "method.threshold, train longer, or check that the pool has the labeled classes."
+        )
+    summary = epoch.summary
+    if summary is None:
+        return found
+    slots = experiment.head.slots
+    if slots > 1 and summary.prototypes.effective < ONE_PROTOTYPE:
+        found.append(
+            f"The prototypes have collapsed: of {slots} a class, "
+            f"{summary.prototypes.effective:.1f} are in use; raise method.diversity_weight."
+        )
+    return found
+
+
+def learns_by_trust(experiment: Experiment) -> bool:
+    """Whether images that are not trusted are lost to the method."""
+    return "threshold" in vars(getattr(experiment.method, "base", experiment.method))

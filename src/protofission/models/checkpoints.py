@@ -1,0 +1,456 @@
+"""Pretrained weights into a backbone: packaged ones, a checkpoint file or a finished run.
+
+Files are data: no code in them is run. Names are translated, and a file either fits the backbone
+as a whole or is refused with what is missing, unexpected or misshapen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from itertools import product
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from safetensors.torch import load as load_tensors
+from torch import Tensor, nn
+
+from protofission.errors import InputError, require, unknown
+from protofission.models.backbones import Backbone, PreactivatedBlock
+
+SHOWN = 3
+"""How many tensors of one kind a refusal names."""
+DEEPEST = 8
+"""How many dictionaries inside each other are looked through."""
+COLUMNS = 80
+
+_NUMBERS = (
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+)
+_BODY = re.compile(r"(conv|bn|norm|layer|block|stage|stem)s?[0-9]*|last|standardise")
+"""A name that begins like this belongs to a backbone; `fc`, `projector` or `queue` do not."""
+_NUMBERED_BLOCK = re.compile(r"[0-9]+\.[0-9]+\.(conv|bn|downsample|shortcut)")
+_COPIES = {"averaged", "ema", "k", "key", "momentum", "optimizer", "shadow", "target", "teacher"}
+"""Words in the names of a slowly following copy, which is taken only if there is nothing else."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """How the tensors of a residual network are named."""
+
+    name: str
+    stem: tuple[str, str] = ("conv1", "bn1")
+    """The convolution and its batch norm."""
+    stage: str = "layer"
+    first: int = 1
+    """The number of the first stage."""
+    norm: str = "bn"
+    shortcut: tuple[str, str] = ("downsample.0", "downsample.1")
+    """The convolution and its batch norm."""
+
+    def theirs(self, ours: str) -> str:
+        """The name in this style of one of our backbone's tensors."""
+        match ours.split("."):
+            case ["stem", place, kind]:
+                return f"{self.stem[int(place)]}.{kind}"
+            case ["stages", stage, block, "shortcut", place, kind]:
+                layer = self.shortcut[int(place) - 1]  # the first halves the image, without weights
+            case ["stages", stage, block, layer, kind]:
+                layer = layer.replace("norm", self.norm)
+            case _:
+                return ours
+        return f"{self.stage}{self.first + int(stage)}.{block}.{layer}.{kind}"
+
+    def inside(self, name: str, stages: int) -> bool:
+        """Whether a name, without its prefix, is one of a backbone's."""
+        first = name.partition(".")[0]
+        if not self.stage and re.fullmatch("[0-9]{1,9}", first):
+            return int(first) < self.first + stages or bool(_NUMBERED_BLOCK.match(name))
+        return bool(_BODY.fullmatch(first))
+
+
+_PLAIN = ("shortcut.0", "shortcut.1")
+
+OURS = Style(
+    "protofission", ("stem.0", "stem.1"), "stages.", 0, "norm", ("shortcut.1", "shortcut.2")
+)
+STYLES = (
+    OURS,
+    Style("torchvision"),
+    Style("pytorch-cifar", shortcut=_PLAIN),
+    *(
+        Style("sequential", ("0", "1"), "", first, shortcut=shortcut)
+        for first, shortcut in product((2, 3, 4), (Style.shortcut, _PLAIN))
+    ),
+)
+"""Ours; torchvision's; kuangliu's, which SupContrast and ORCA use; and the places in a Sequential,
+where the first stage comes after rectifier and pool, after a rectifier or directly."""
+
+
+class Misshapen(NamedTuple):
+    """A tensor of another shape than the backbone's."""
+
+    name: str
+    found: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} is {_size(self.found)}, not {_size(self.wanted)}"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a file's tensors fit a backbone. All names are the file's, but for those of `kept`."""
+
+    source: str
+    style: str
+    """Whose names the tensors have: a `Style`'s name."""
+    prefix: str
+    """What stands before these names, dictionaries around them included."""
+    loaded: int
+    """How many tensors fit."""
+    missing: tuple[str, ...]
+    """Tensors that the backbone needs and the file has not."""
+    unexpected: tuple[str, ...]
+    """Tensors of the file's backbone that this backbone has not."""
+    misshapen: tuple[Misshapen, ...]
+    left_out: tuple[str, ...]
+    """Tensors that are no part of a backbone: classifiers, projections, momentum copies."""
+    kept: tuple[str, ...]
+    """The backbone's statistics and counters that the file has not; they stay as they are."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the backbone in the file is this one."""
+        return not (self.missing or self.unexpected or self.misshapen)
+
+    def lines(self) -> list[str]:
+        """The whole report, every tensor named, in lines of at most 80 columns."""
+        after = f' after "{self.prefix}"' if self.prefix else ""
+        lines = _wrapped(_printable(f"{self.source}: names of {self.style}{after}"))
+        lines.append(f"loaded: {self.loaded}")
+        for kind in ("missing", "unexpected", "misshapen", "left_out", "kept"):
+            names = [_shown(entry) for entry in getattr(self, kind)]
+            lines.append(f"{kind.replace('_', ' ')}: {len(names) or 'none'}")
+            lines += _wrapped(", ".join(names), "  ")
+        return lines
+
+
+def packaged() -> dict[str, Traversable]:
+    """The files of the weights that come with the package, by name."""
+    folder = resources.files("protofission") / "weights"
+    files = folder.iterdir() if folder.is_dir() else iter(())
+    found = {file.name: file for file in files if file.name.endswith(".safetensors")}
+    return {name.removesuffix(".safetensors"): found[name] for name in sorted(found)}
+
+
+def load_backbone(backbone: Backbone, source: str) -> Fit:
+    """Put weights into a backbone, all of them or, with an `InputError`, none.
+
+    Args:
+        source: a checkpoint file, the folder of a finished run, or the name of packaged weights.
+    """
+    fit, values = _compared(backbone, source)
+    if not fit.whole:
+        raise InputError(_misfit(fit))
+    state = backbone.state_dict()
+    cast = {name: value.to(state[name]) for name, value in values.items()}
+    wrong = [name for name, value in cast.items() if not _possible(name, values[name], value)]
+    require(
+        not wrong,
+        f"{_printable(source)} holds NaN, infinite numbers or negative variances in {_few(wrong)}: "
+        "take another copy or another epoch of it.",
+    )
+    backbone.load_state_dict({**state, **cast})
+    return fit
+
+
+def compare(backbone: Backbone, source: str) -> Fit:
+    """How weights would fit a backbone, which stays as it is."""
+    return _compared(backbone, source)[0]
+
+
+def _compared(backbone: Backbone, source: str) -> tuple[Fit, dict[str, Tensor]]:
+    """The fit, and the tensors that fit by our names."""
+    tensors, state = _read(source), backbone.state_dict()
+    style, prefix = _naming(backbone, source, tensors)
+    theirs = {ours: prefix + style.theirs(ours) for ours in state}
+    found = {ours: tensors[name] for ours, name in theirs.items() if name in tensors}
+    for ours, value in found.items():
+        require(
+            _is_plain(value),
+            f"{_printable(source)} holds {_printable(theirs[ours])} as no plain tensor of numbers "
+            "(sparse, quantised, nested, complex or of a rare type): save it as float32.",
+        )
+    fits = {ours: value for ours, value in found.items() if value.shape == state[ours].shape}
+    absent = [ours for ours in state if ours not in found]
+    bare = not any(ours.startswith("standardise.") for ours in found)
+    kept = [
+        ours
+        for ours in absent
+        if ours.endswith(".num_batches_tracked") or (bare and ours.startswith("standardise."))
+    ]
+    others, known = [], set(theirs.values())
+    for name in tensors:
+        if name not in known:
+            inside = name.startswith(prefix) and style.inside(
+                name.removeprefix(prefix), len(backbone.stages)
+            )
+            others.append((name, inside))
+    fit = Fit(
+        source=source,
+        style=style.name,
+        prefix=prefix,
+        loaded=len(fits),
+        missing=tuple(theirs[ours] for ours in absent if ours not in kept),
+        unexpected=tuple(name for name, inside in others if inside),
+        misshapen=tuple(
+            Misshapen(theirs[ours], tuple(value.shape), tuple(state[ours].shape))
+            for ours, value in found.items()
+            if ours not in fits
+        ),
+        left_out=tuple(name for name, inside in others if not inside),
+        kept=tuple(kept),
+    )
+    return fit, fits
+
+
+def _naming(backbone: Backbone, source: str, tensors: Mapping[str, Tensor]) -> tuple[Style, str]:
+    """The style and the prefix under which most of the backbone's tensors are found."""
+    state = backbone.state_dict()
+    preactivated = any(isinstance(module, PreactivatedBlock) for module in backbone.modules())
+    styles = (OURS,) if preactivated else STYLES  # Wide-ResNets of one naming differ in shortcuts
+    meant = defaultdict(list)
+    for style, ours in product(styles, state):
+        meant[style.theirs(ours)].append((style, state[ours].shape))
+    found: Counter[tuple[Style, str]] = Counter()
+    fitting: Counter[tuple[Style, str]] = Counter()
+    for name, value in tensors.items():
+        for prefix, rest in _endings(name):
+            for style, shape in meant.get(rest, ()):
+                found[style, prefix] += 1
+                fitting[style, prefix] += _is_plain(value) and value.shape == shape
+    if not found or 10 * max(found.values()) < min(len(state), len(tensors)):
+        raise InputError(
+            f"{_printable(source)} holds no backbone of this kind, its {len(tensors)} tensors "
+            f"({_few(tensors)}) have other names: take weights of a ResNet, or another backbone=."
+        )
+    return min(
+        found,
+        key=lambda key: (-found[key], -fitting[key], _is_copy(key[1]), len(key[1]), key[1]),
+    )
+
+
+def _endings(name: str) -> Iterator[tuple[str, str]]:
+    """A name cut into prefix and rest, at each of the last dots and before all of it."""
+    parts = name.rsplit(".", 6)
+    for place in range(len(parts)):
+        rest = ".".join(parts[place:])
+        yield name.removesuffix(rest), rest
+
+
+def _is_copy(prefix: str) -> bool:
+    return not _COPIES.isdisjoint(re.split("[._]", prefix.lower()))
+
+
+def _is_plain(value: Tensor) -> bool:
+    return (
+        type(value) in (Tensor, nn.Parameter)
+        and not (value.is_nested or value.is_quantized)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and value.dtype in _NUMBERS
+    )
+
+
+def _possible(name: str, value: Tensor, cast: Tensor) -> bool:
+    """Whether a tensor's numbers can be those of a network."""
+    finite = bool(value.isfinite().all() and cast.isfinite().all())
+    return finite and not (name.endswith(".running_var") and bool(cast.lt(0).any()))
+
+
+def _misfit(fit: Fit) -> str:
+    kinds = [
+        f"{len(entries)} {kind} ({_few(entries)})"
+        for kind in ("missing", "unexpected", "misshapen")
+        if (entries := getattr(fit, kind))
+    ]
+    return (
+        f"{_printable(fit.source)} does not fit the backbone: {fit.loaded} of its tensors fit, "
+        f"{', '.join(kinds)}; {_remedy(fit)}."
+    )
+
+
+def _remedy(fit: Fit) -> str:
+    if not (fit.missing or fit.unexpected) and all(map(_differ_in_inputs, fit.misshapen)):
+        found, wanted = (shape[1] for shape in fit.misshapen[0][1:])
+        return f"it takes {found}-channel images and these have {wanted}, take other weights"
+    statistics = f"{fit.prefix}standardise."
+    if not (fit.missing or fit.misshapen) and all(
+        name.startswith(statistics) for name in fit.unexpected
+    ):
+        return "set backbone.standardise=true"
+    return (
+        "choose another backbone= or set backbone.stem, backbone.width, backbone.blocks or "
+        "backbone.shortcut"
+    )
+
+
+def _differ_in_inputs(tensor: Misshapen) -> bool:
+    """Whether two shapes of a convolution differ in its input channels and nothing else."""
+    found, wanted = tensor.found, tensor.wanted
+    return len(found) == len(wanted) == 4 and (
+        (found[0], *found[2:]) == (wanted[0], *wanted[2:]) and found[1] != wanted[1]
+    )
+
+
+def _read(source: str) -> dict[str, Tensor]:
+    """The tensors of a source, by name."""
+    require(
+        bool(source.strip()),
+        "backbone.weights is empty: give a checkpoint file, a finished run or a packaged name.",
+    )
+    path = os.path.expanduser(source)
+    if os.path.isdir(path):
+        return _run(Path(path))
+    if os.path.exists(path):
+        return _file(Path(path))
+    names = packaged()
+    if source in names:
+        return _safetensors(names[source], "install protofission again")
+    if Path(source).name != source or Path(source).suffix:
+        raise InputError(
+            f"{_printable(source)} does not exist: give a checkpoint file or a finished run."
+        )
+    if names:
+        raise unknown("weights", source, names)
+    raise InputError(
+        f"There are no packaged weights {source!r}: give a checkpoint file or a finished run."
+    )
+
+
+def _run(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a finished run."""
+    weights = folder / "weights.safetensors"
+    if not (folder / "finished").exists():
+        known = weights.exists() or (folder / "experiment.json").exists()
+        what = "is a run that did not finish" if known else "is no run"
+        raise InputError(f"{_printable(str(folder))} {what}: give a finished run or a file.")
+    return _safetensors(weights, f"delete the folder {_printable(str(folder))} and run again")
+
+
+def _file(path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint file."""
+    require(path.is_file(), f"{_printable(str(path))} is no file: give a checkpoint file.")
+    if path.suffix == ".safetensors":
+        return _safetensors(path, "get it again")
+    return _torch(path)
+
+
+def _safetensors(file: Traversable, remedy: str) -> dict[str, Tensor]:
+    try:
+        tensors = load_tensors(file.read_bytes())
+    except OSError as error:
+        _unreadable(file, error)
+    except Exception:  # whatever a reader says to bytes that are none of its own
+        raise InputError(
+            f"{_printable(str(file))} is damaged or no safetensors file: {remedy}."
+        ) from None
+    return _some(tensors, file)
+
+
+def _torch(path: Path) -> dict[str, Tensor]:
+    """The tensors of a torch file, which is refused if it holds anything that could act."""
+    shown = _printable(str(path))
+    no_checkpoint = f"{shown} is damaged or no checkpoint: give one that torch.save wrote."
+    would_act = (
+        f"{shown} is not loaded, because it holds more than tensors and would run code, or is "
+        "damaged: if you trust it, load it elsewhere and save its state_dict alone."
+    )
+    try:
+        with path.open("rb") as file:
+            archive_or_pickle = file.read(4).startswith((b"PK\x03\x04", b"\x80"))
+    except OSError as error:
+        _unreadable(path, error)
+    require(archive_or_pickle, no_checkpoint)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError:
+        raise InputError(would_act) from None
+    except Exception as error:  # whatever a reader says to bytes that are none of its own
+        scripted = "TorchScript" in str(error)
+        raise InputError(would_act if scripted else no_checkpoint) from None
+    return _some(_flat(content, shown), path)
+
+
+def _flat(content: Any, shown: str) -> dict[str, Tensor]:
+    """The tensors in dictionaries inside dictionaries, by their keys joined with dots."""
+    tensors: dict[str, Tensor] = {}
+    seen: set[int] = set()
+
+    def gather(value: Any, name: str, depth: int) -> None:
+        if isinstance(value, Tensor) and depth:
+            require(name not in tensors, f"{shown} holds two tensors {_few([name])}: rename one.")
+            tensors[name] = value
+        elif isinstance(value, dict) and depth < DEEPEST and id(value) not in seen:
+            seen.add(id(value))  # a dictionary may hold itself
+            for key, inner in value.items():
+                if isinstance(key, str | int):
+                    gather(inner, f"{name}.{key}" if depth else str(key), depth + 1)
+
+    gather(content, "", 0)
+    return tensors
+
+
+def _some(tensors: dict[str, Tensor], file: Traversable) -> dict[str, Tensor]:
+    require(
+        bool(tensors),
+        f"{_printable(str(file))} holds no tensor with a name: save a model's state_dict.",
+    )
+    return tensors
+
+
+def _unreadable(file: Traversable, error: OSError) -> NoReturn:
+    raise InputError(
+        f"{_printable(str(file))} cannot be read ({error.strerror or error}): give another file."
+    ) from None
+
+
+def _few(entries: Iterable[str | Misshapen]) -> str:
+    entries = list(entries)
+    more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
+    return ", ".join(_cut(_shown(entry)) for entry in entries[:SHOWN]) + more
+
+
+def _shown(entry: str | Misshapen) -> str:
+    return _printable(str(entry))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 2 * COLUMNS else f"{text[: 2 * COLUMNS]}..."
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "one number"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, COLUMNS, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )

@@ -1,0 +1,185 @@
+"""Training in one process or many, on one machine or several.
+
+Every process runs the backbone on its share of a batch. Then the features are gathered with their
+gradients, and each process computes the head and the loss of the whole batch: so no loss has to
+know of processes, whether it looks at pairs, class means, entropies or all other images.
+
+All processes hold the same loss, so each knows the gradient of every gathered row. It sends its own
+rows' gradient, times the number of processes, into its backbone; then the gradients of the
+parameters are averaged. Head: the mean of equal gradients. Backbone: the sum of all shares. Both are
+those of the whole batch. Batch norm alone sees a difference: each process normalises by its share.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from protofission.errors import require
+from protofission.records import WHOLE, Share
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Value = TypeVar("Value")
+
+Precision = Literal["32", "bf16", "16"]
+
+
+class Processes:
+    """One process on a CPU: nothing to gather, nothing to average."""
+
+    share: Share = WHOLE
+    device = torch.device("cpu")
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that shows and writes."""
+        return self.share.rank == 0
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Where the forward pass may run in a lower precision."""
+        return nullcontext()
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """The rows of all processes, one process after another, with their gradients."""
+        return rows
+
+    def backward(self, loss: Tensor) -> None:
+        """The gradients of a loss that all processes have computed alike."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def average(self, module: nn.Module) -> None:
+        """The mean over processes of gradients and batch-norm statistics."""
+
+    def clip(self, module: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
+        """Shorten the gradient of all parameters to at most a norm."""
+        nn.utils.clip_grad_norm_(module.parameters(), norm)
+
+    def setup(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """The optimiser as the precision wants it."""
+        return optimizer
+
+    def agreed(self, value: Value) -> Value:
+        """The first process's value, for all."""
+        return value
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+
+
+ALONE = Processes()
+
+
+class _Gather(torch.autograd.Function):
+    """The rows of all processes; backward, one's own, as often as there are processes."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, together: Together) -> Tensor:
+        ctx.share, ctx.rows = together.share, len(rows)
+        return cast(Tensor, together.fabric.all_gather(rows.contiguous())).flatten(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        size = ctx.share.size
+        return gradients[0][ctx.share.of(ctx.rows * size)] * size, None
+
+
+class Together(Processes):
+    """Processes, machines, devices and precisions as lightning-fabric has them."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.share = Share(fabric.global_rank, fabric.world_size)
+        self.device = fabric.device
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Where the forward pass may run in a lower precision."""
+        return self.fabric.autocast()
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """The rows of all processes, one process after another, with their gradients."""
+        if self.share.size == 1:
+            return rows
+        return cast(Tensor, _Gather.apply(rows, self))  # type: ignore[no-untyped-call]
+
+    def backward(self, loss: Tensor) -> None:
+        """The gradients of a loss that all processes have computed alike."""
+        self.fabric.backward(loss)
+
+    @torch.no_grad()
+    def average(self, module: nn.Module) -> None:
+        """The mean over processes of gradients and batch-norm statistics, in one message."""
+        if self.share.size == 1:
+            return
+        values = [p.grad for p in module.parameters() if p.grad is not None]
+        values += [b for b in module.buffers() if b.is_floating_point()]
+        flat = torch.cat([value.flatten().float() for value in values])
+        flat = cast(Tensor, self.fabric.all_reduce(flat, reduce_op="mean"))
+        parts = torch.split(flat, [value.numel() for value in values])
+        for value, part in zip(values, parts, strict=True):
+            value.copy_(part.view_as(value))
+
+    def clip(self, module: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
+        """Shorten the gradient of all parameters to at most a norm."""
+        self.fabric.clip_gradients(module, optimizer, max_norm=norm)
+
+    def setup(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """The optimiser as the precision wants it."""
+        return cast(torch.optim.Optimizer, self.fabric.setup_optimizers(optimizer))
+
+    def agreed(self, value: Value) -> Value:
+        """The first process's value, for all."""
+        return self.fabric.broadcast(value)
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        self.fabric.barrier()
+
+
+def launched(
+    processes: int = 1, nodes: int = 1, accelerator: str = "auto", precision: Precision = "32"
+) -> Processes:
+    """The processes of a run, started here unless torchrun or a cluster has started them.
+
+    Args:
+        processes: how many on this machine; on accelerators, one a device.
+        nodes: how many machines; each is told its rank and the first one's address by the
+            variables NODE_RANK, MASTER_ADDR and MASTER_PORT.
+        accelerator: "cpu", "cuda", "mps", or "auto" for the best one that is there.
+        precision: of the forward pass; the weights stay float32.
+    """
+    require(processes >= 1, f"processes = {processes} must be at least 1.")
+    require(nodes >= 1, f"nodes = {nodes} must be at least 1.")
+    if accelerator == "auto":
+        accelerator = best_accelerator()
+    require(
+        precision == "32" or accelerator != "cpu",
+        f"precision = {precision} wants an accelerator; on a CPU it is slower: use 32.",
+    )
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if accelerator == "cpu" and processes == nodes == started == 1:
+        return ALONE
+    from lightning_fabric import Fabric
+
+    alone = processes == nodes == started == 1
+    fabric = Fabric(
+        accelerator=accelerator,
+        devices=processes,
+        num_nodes=nodes,
+        strategy="auto" if alone else "ddp",
+        precision={"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision],  # type: ignore[arg-type]
+    )
+    fabric.launch()
+    return Together(fabric)
+
+
+def best_accelerator() -> str:
+    """cuda or mps where there is one, else cpu."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
