@@ -275,7 +275,8 @@ def test_dictionaries_around_the_weights_are_opened(
 def test_a_dictionary_that_holds_itself_is_read(tmp_path: Path) -> None:
     state: dict[str, Any] = {"model": theirs()}
     state["state"] = state["model"]["self"] = state
-    assert load_backbone(ours(), saved(state, tmp_path / "loop.pth")).prefix == "model."
+    fit = load_backbone(ours(), saved(state, tmp_path / "loop.pth"))
+    assert (fit.prefix, number_of(fit)) == ("model.", (0, 0, 0, 2, 0))
     deep: dict[str, Any] = theirs()
     for _ in range(50):
         deep = {"model": deep}
@@ -304,15 +305,23 @@ def test_the_trained_encoder_is_taken_and_its_copy_left(
     assert torch.equal(backbone.state_dict()["stem.0.weight"], theirs()["conv1.weight"])
 
 
+def test_of_equals_the_shortest_prefix_is_taken(tmp_path: Path) -> None:
+    source = saved(theirs("a.b.") | theirs("z.") | theirs("x."), tmp_path / "x.pth")
+    assert load_backbone(ours(), source).prefix == "x."
+
+
 def test_a_copy_is_taken_if_there_is_nothing_else(tmp_path: Path) -> None:
     assert load_backbone(ours(), saved(theirs("ema."), tmp_path / "x.pth")).prefix == "ema."
 
 
 def test_heads_are_left_out_and_nothing_else_is(tmp_path: Path) -> None:
-    heads = ["fc.0.weight", "linear.weight", "projector.layers.0.weight", "head.mlp.bias", "queue"]
+    heads = ["linear.0.weight", "projector.layers.0.weight", "head.mlp.bias", "queue", "0.weight"]
     state = theirs() | {name: torch.ones(2) for name in heads}
     fit = load_backbone(ours(), saved(state, tmp_path / "heads.pth"))
     assert set(fit.left_out) == {"fc.weight", "fc.bias", *heads}
+    state = theirs("a.") | {"layer9.weight": torch.ones(2)}  # beside the backbone, not in it
+    fit = load_backbone(ours(), saved(state, tmp_path / "beside.pth"))
+    assert set(fit.left_out) == {"a.fc.weight", "a.fc.bias", "layer9.weight"}
     for name in ("conv1.bias", "layer1.0.se.weight", "layer5.0.conv1.weight", "conv2.weight"):
         sentence = refused(ours(), saved(theirs() | {name: torch.ones(2)}, tmp_path / "more.pth"))
         assert f"1 unexpected ({name})" in sentence
@@ -322,11 +331,22 @@ def test_heads_are_left_out_and_nothing_else_is(tmp_path: Path) -> None:
 def test_a_sequential_s_head_is_left_out_and_its_blocks_are_not(tmp_path: Path) -> None:
     source = saved(numbered() | {"f.10.0.weight": torch.ones(2, 2)}, tmp_path / "f.pth")
     assert compare(ours(), source).left_out == ("f.9.weight", "f.9.bias", "f.10.0.weight")
+    bias = saved(numbered() | {"f.0.bias": torch.ones(8)}, tmp_path / "bias.pth")
+    assert compare(ours(), bias).unexpected == ("f.0.bias",)
     fit = compare(ours(blocks=(2, 2, 2)), source)
     assert len(fit.unexpected) == sum(name.startswith("f.7.") for name in numbered())
     assert fit.left_out == ("f.9.weight", "f.9.bias", "f.10.0.weight")
     assert not fit.missing
     assert not fit.misshapen
+
+
+def test_shapes_tell_where_a_sequential_s_stages_begin(tmp_path: Path) -> None:
+    """The second and third of four stages have all the names of a first and second."""
+    tensors = numbered(modules=("relu",))
+    fit = compare(ours(blocks=(2, 2)), saved(tensors, tmp_path / "f.pth"))
+    assert not fit.missing
+    assert not fit.misshapen
+    assert {name[:4] for name in fit.unexpected} == {"f.5.", "f.6."}
 
 
 def without(tensors: Tensors, *endings: str) -> Tensors:
@@ -346,6 +366,7 @@ def test_counters_and_our_statistics_may_be_missing(tmp_path: Path) -> None:
         assert backbone.state_dict()[name] == 0
     assert (backbone.state_dict()["standardise.running_mean"] == 0).all()
     assert (backbone.state_dict()["standardise.running_var"] == 1).all()
+    assert torch.equal(backbone.state_dict()["stem.0.weight"], state["conv1.weight"])
     assert "  stem.1.num_batches_tracked, " in "\n".join(fit.lines())
 
 
@@ -608,23 +629,21 @@ def test_any_layout_in_memory_will_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "value"),
+    ("name", "value"),
     [
-        ("layer4.1.conv2.weight", "stages.3.1.conv2.weight", float("nan")),
-        ("bn1.running_mean", "stem.1.running_mean", float("-inf")),
-        ("layer2.0.downsample.1.running_var", "stages.1.0.shortcut.2.running_var", -1e-3),
-        ("bn1.weight", "stem.1.weight", 1e300),
-        ("bn1.num_batches_tracked", "stem.1.num_batches_tracked", float("nan")),
+        ("layer4.1.conv2.weight", float("nan")),
+        ("bn1.running_mean", float("-inf")),
+        ("layer2.0.downsample.1.running_var", -1e-3),
+        ("bn1.weight", 1e300),
+        ("bn1.num_batches_tracked", float("nan")),
     ],
 )
-def test_impossible_numbers_are_refused(
-    name: str, place: str, value: float, tmp_path: Path
-) -> None:
+def test_impossible_numbers_are_refused(name: str, value: float, tmp_path: Path) -> None:
     state = theirs()
     state[name] = state[name].double()
     state[name].view(-1)[-1] = value
     sentence = refused(ours(), saved(state, tmp_path / "x.pth"))
-    assert f"x.pth holds NaN, infinite numbers or negative variances in {place}:" in sentence
+    assert f"x.pth holds NaN, infinite numbers or negative variances in {name}:" in sentence
     state = theirs() | {"fc.weight": torch.tensor([float("nan")])}
     load_backbone(ours(), saved(state, tmp_path / "x.pth"))
 
@@ -648,6 +667,10 @@ def test_impossible_numbers_are_refused(
             "misshapen (conv1.weight is 4 x 3 x 3 x 3, not 8 x 3 x 3 x 3, bn1.weight is 4, not 8",
         ),
         (lambda: ours("digits"), theirs(), "backbone.stem"),
+        (
+            lambda: ours(), theirs(channels=1) | {"bn1.weight": torch.ones(9)},
+            "2 misshapen (conv1.weight is 8 x 1 x 3 x 3, not 8 x 3 x 3 x 3, bn1.weight is 9",
+        ),
         (lambda: ours(blocks=(2, 2, 2)), theirs(), "unexpected (layer4.0.conv1.weight, "),
         (lambda: ours(), theirs(blocks=(2, 2, 2)), "missing (layer4.0.conv1.weight, "),
         (

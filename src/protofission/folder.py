@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
-import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -152,9 +151,10 @@ class RunFolder:
 
 
 def _state(content: bytes) -> tuple[dict[str, Tensor], Progress]:
-    (length,) = struct.unpack("<Q", content[:8])
-    plain = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["progress"])
-    return load_tensors(content), Progress(epochs(plain["history"]), plain["steps"])
+    tensors = load_tensors(content)
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    plain = json.loads(header["__metadata__"]["progress"])
+    return tensors, Progress(epochs(plain["history"]), plain["steps"])
 
 
 def _predictions(content: bytes) -> Predictions:

@@ -160,12 +160,12 @@ def load_backbone(backbone: Backbone, source: str) -> Fit:
     Args:
         source: a checkpoint file, the folder of a finished run, or the name of packaged weights.
     """
-    fit, values = _compared(backbone, source)
+    fit, values, names = _compared(backbone, source)
     if not fit.whole:
         raise InputError(_misfit(fit))
     state = backbone.state_dict()
     cast = {name: value.to(state[name]) for name, value in values.items()}
-    wrong = [name for name, value in cast.items() if not _possible(name, values[name], value)]
+    wrong = [names[name] for name in cast if not _possible(name, values[name], cast[name])]
     require(
         not wrong,
         f"{_printable(source)} holds NaN, infinite numbers or negative variances in {_few(wrong)}: "
@@ -180,8 +180,8 @@ def compare(backbone: Backbone, source: str) -> Fit:
     return _compared(backbone, source)[0]
 
 
-def _compared(backbone: Backbone, source: str) -> tuple[Fit, dict[str, Tensor]]:
-    """The fit, and the tensors that fit by our names."""
+def _compared(backbone: Backbone, source: str) -> tuple[Fit, dict[str, Tensor], dict[str, str]]:
+    """The fit, and by our names the tensors that fit and the file's names."""
     tensors, state = _read(source), backbone.state_dict()
     style, prefix = _naming(backbone, source, tensors)
     theirs = {ours: prefix + style.theirs(ours) for ours in state}
@@ -189,7 +189,7 @@ def _compared(backbone: Backbone, source: str) -> tuple[Fit, dict[str, Tensor]]:
     for ours, value in found.items():
         require(
             _is_plain(value),
-            f"{_printable(source)} holds {_printable(theirs[ours])} as no plain tensor of numbers "
+            f"{_printable(source)} holds {_few([theirs[ours]])} as no plain tensor of numbers "
             "(sparse, quantised, nested, complex or of a rare type): save it as float32.",
         )
     fits = {ours: value for ours, value in found.items() if value.shape == state[ours].shape}
@@ -200,29 +200,29 @@ def _compared(backbone: Backbone, source: str) -> tuple[Fit, dict[str, Tensor]]:
         for ours in absent
         if ours.endswith(".num_batches_tracked") or (bare and ours.startswith("standardise."))
     ]
-    others, known = [], set(theirs.values())
-    for name in tensors:
-        if name not in known:
-            inside = name.startswith(prefix) and style.inside(
-                name.removeprefix(prefix), len(backbone.stages)
-            )
-            others.append((name, inside))
+    known = set(theirs.values())
+    others = [name for name in tensors if name not in known]
+    inside = {
+        name
+        for name in others
+        if name.startswith(prefix) and style.inside(name.removeprefix(prefix), len(backbone.stages))
+    }
     fit = Fit(
         source=source,
         style=style.name,
         prefix=prefix,
         loaded=len(fits),
         missing=tuple(theirs[ours] for ours in absent if ours not in kept),
-        unexpected=tuple(name for name, inside in others if inside),
+        unexpected=tuple(name for name in others if name in inside),
         misshapen=tuple(
             Misshapen(theirs[ours], tuple(value.shape), tuple(state[ours].shape))
             for ours, value in found.items()
             if ours not in fits
         ),
-        left_out=tuple(name for name, inside in others if not inside),
+        left_out=tuple(name for name in others if name not in inside),
         kept=tuple(kept),
     )
-    return fit, fits
+    return fit, fits, theirs
 
 
 def _naming(backbone: Backbone, source: str, tensors: Mapping[str, Tensor]) -> tuple[Style, str]:
@@ -266,7 +266,7 @@ def _is_copy(prefix: str) -> bool:
 def _is_plain(value: Tensor) -> bool:
     return (
         type(value) in (Tensor, nn.Parameter)
-        and not (value.is_nested or value.is_quantized)
+        and not value.is_nested
         and value.layout == torch.strided
         and value.device.type == "cpu"
         and value.dtype in _NUMBERS
@@ -309,9 +309,7 @@ def _remedy(fit: Fit) -> str:
 def _differ_in_inputs(tensor: Misshapen) -> bool:
     """Whether two shapes of a convolution differ in its input channels and nothing else."""
     found, wanted = tensor.found, tensor.wanted
-    return len(found) == len(wanted) == 4 and (
-        (found[0], *found[2:]) == (wanted[0], *wanted[2:]) and found[1] != wanted[1]
-    )
+    return len(found) == 4 and (found[0], *found[2:]) == (wanted[0], *wanted[2:])
 
 
 def _read(source: str) -> dict[str, Tensor]:
