@@ -16,9 +16,10 @@ from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from protofission.errors import InputError
-from protofission.models import checkpoints
+from protofission.models import weight_files
 from protofission.models.backbones import BACKBONES, Backbone, BackboneSpec
-from protofission.models.checkpoints import OURS, Fit, compare, load_backbone, packaged
+from protofission.models.checkpoints import OURS, Fit, compare, load_backbone
+from protofission.models.weight_files import packaged
 from protofission.rng import step_rng
 
 Tensors = dict[str, Tensor]
@@ -310,6 +311,12 @@ def test_of_equals_the_shortest_prefix_is_taken(tmp_path: Path) -> None:
     assert load_backbone(ours(), source).prefix == "x."
 
 
+def test_of_two_networks_the_one_that_fits_is_taken(tmp_path: Path) -> None:
+    narrow = {name: value[:1] if value.dim() else value for name, value in theirs("x.").items()}
+    source = saved(narrow | theirs("teacher."), tmp_path / "x.pth")
+    assert load_backbone(ours(), source).prefix == "teacher."
+
+
 def test_a_copy_is_taken_if_there_is_nothing_else(tmp_path: Path) -> None:
     assert load_backbone(ours(), saved(theirs("ema."), tmp_path / "x.pth")).prefix == "ema."
 
@@ -387,7 +394,7 @@ def test_statistics_without_a_place_are_refused_with_their_remedy(tmp_path: Path
 def packages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with a folder of weights."""
     (folder / "weights").mkdir(parents=True)
-    monkeypatch.setattr(checkpoints.resources, "files", lambda package: folder)
+    monkeypatch.setattr(weight_files.resources, "files", lambda package: folder)
     return folder / "weights"
 
 
@@ -448,7 +455,7 @@ def test_packaged_weights_are_listed_by_name(
 def test_a_name_without_any_packaged_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints.resources, "files", lambda package: tmp_path / "nowhere")
+    monkeypatch.setattr(weight_files.resources, "files", lambda package: tmp_path / "nowhere")
     assert packaged() == {}
     assert "no packaged weights 'tiny': give a checkpoint file" in refused(ours(), "tiny")
 

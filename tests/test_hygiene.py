@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pictures import encoded, noise, picture, write
 from protofission.data.arrays import from_arrays
 from protofission.data.folders import load_folder
-from protofission.data.hygiene import Overlap, overlaps, printable
-from protofission.errors import InputError
+from protofission.data.hygiene import Overlap, overlaps
+from protofission.errors import InputError, printable
 
 
 def test_a_file_in_the_labeled_set_and_in_the_pool_is_found(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ LAYERS = [
     ["history"],
     ["folder"],
     ["run"],
-    ["diagnosis", "report"],
+    ["cards", "diagnosis", "report"],
     ["session"],
     ["demo"],
     ["cli"],

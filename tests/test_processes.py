@@ -55,7 +55,7 @@ def by_its_own_launcher(out: Path) -> None:
 def by_torchrun(out: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     port = ["--master-addr", "127.0.0.1", "--master-port", free_port()]
-    run_all(([*torchrun, *port, str(SCRIPT), str(out), "2", "1"], {}))
+    run_all(([*torchrun, *port, str(SCRIPT), str(out), "1", "1"], {}))
 
 
 def as_two_nodes(out: Path) -> None:

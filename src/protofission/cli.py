@@ -15,7 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 from cyclopts import App, CycloptsError, Parameter, Token
 
 from protofission import __version__
-from protofission.errors import InputError
+from protofission.errors import InputError, printable
 
 
 def whole_number(_: type, tokens: Sequence[Token]) -> int:
@@ -257,6 +257,62 @@ def carry_out(
 
 
 @app.command
+def weights(
+    source: str | None = None,
+    /,
+    *,
+    backbone: str = "compact",
+    channels: Whole = 3,
+    set_: Set = (),
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], show_default=False)] = None,
+) -> None:
+    """List the packaged weights, see how a checkpoint fits a backbone, or pack a run's backbone.
+
+    Examples:
+
+        protofission weights
+        protofission weights resnet18.pth --backbone resnet18 --set stem=imagenet
+        protofission weights runs/simclr --out simclr.safetensors
+
+    Parameters
+    ----------
+    source
+        Packaged weights by name, a checkpoint file, or the folder of a finished run.
+    backbone
+        The backbone that they are compared with, by name.
+    channels
+        Of the images: 3 for colours, 1 for grey.
+    set_
+        option=value of the backbone.
+    out
+        Write the backbone of the run `source` to this file.
+    """
+    from protofission.cards import cards, write_backbone
+    from protofission.folder import RunFolder
+    from protofission.models.backbones import backbone_named
+    from protofission.models.checkpoints import compare
+    from protofission.options import override
+    from protofission.rng import step_rng
+
+    if source is None:
+        for name, card in cards().items():
+            print(
+                f"{name}: {card['method']} on {card['dataset']}, {card['steps']} steps, "
+                f"neighbours' accuracy {card['metrics']['neighbours']:.1%}"
+            )
+    elif out is not None:
+        write_backbone(RunFolder(Path(source)), out)
+        print(f"Written to {out}, {out.stat().st_size / 1e6:.1f} MB.")
+    else:
+        spec = backbone_named(backbone)
+        for assignment in set_:
+            spec = override(spec, assignment)
+        fit = compare(spec.build(channels, step_rng(0, 0, "backbone")), source)
+        print("\n".join(fit.lines()))
+        print(f"It {'fits' if fit.whole else 'does not fit'} {backbone}.")
+
+
+@app.command
 def presets() -> None:
     """List the named experiments.
 
@@ -368,7 +424,7 @@ def check(
         The side to which images are scaled, in pixels.
     """
     from protofission.data.folders import load_folder
-    from protofission.data.hygiene import overlaps, printable
+    from protofission.data.hygiene import overlaps
 
     images, report = load_folder(folder, size)
     print("\n".join(report.lines()))

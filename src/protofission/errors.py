@@ -34,6 +34,11 @@ def not_known(kind: str, name: str, known: Iterable[str], guesses: Iterable[str]
     return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
 
 
+def printable(text: str) -> str:
+    """Text that any terminal can show on one line: other characters are escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def check_choices(value: Any) -> None:
     """Refuse a dataclass in which a field of a Literal type has none of its values."""
     hints = get_type_hints(type(value))

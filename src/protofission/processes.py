@@ -4,10 +4,11 @@ Every process runs the backbone on its share of a batch. Then the features are g
 gradients, and each process computes the head and the loss of the whole batch: so no loss has to
 know of processes, whether it looks at pairs, class means, entropies or all other images.
 
-All processes hold the same loss, so each knows the gradient of every gathered row. It sends its own
-rows' gradient, times the number of processes, into its backbone; then the gradients of the
-parameters are averaged. Head: the mean of equal gradients. Backbone: the sum of all shares. Both are
-those of the whole batch. Batch norm alone sees a difference: each process normalises by its share.
+All processes hold the same loss, so each knows the gradient of every gathered row. It sends its
+own rows' gradient, times the number of processes, into its backbone; then the gradients of the
+parameters are averaged. Head: the mean of equal gradients. Backbone: the sum of all shares. Both
+are those of the whole batch. Batch norm alone sees a difference: each process normalises by its
+share, and the running statistics are averaged after every step.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class Together(Processes):
 def launched(
     processes: int = 1, nodes: int = 1, accelerator: str = "auto", precision: Precision = "32"
 ) -> Processes:
-    """The processes of a run, started here unless torchrun or a cluster has started them.
+    """The processes of a run, started here unless torchrun has started them.
 
     Args:
         processes: how many on this machine; on accelerators, one a device.
@@ -161,12 +162,14 @@ def launched(
         precision == "32" or accelerator != "cpu",
         f"precision = {precision} wants an accelerator; on a CPU it is slower: use 32.",
     )
-    started = int(os.environ.get("WORLD_SIZE", "1"))
-    if accelerator == "cpu" and processes == nodes == started == 1:
+    if "LOCAL_WORLD_SIZE" in os.environ:  # torchrun has started them, and knows best
+        processes = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // processes
+    alone = processes == nodes == 1
+    if alone and accelerator == "cpu":
         return ALONE
     from lightning_fabric import Fabric
 
-    alone = processes == nodes == started == 1
     fabric = Fabric(
         accelerator=accelerator,
         devices=processes,

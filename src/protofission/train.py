@@ -248,6 +248,10 @@ def steps_per_epoch(recipe: Recipe, data: TrainingData) -> int:
         return recipe.steps_per_epoch
     if recipe.epoch == "labeled":
         return math.ceil(len(data.labeled) / recipe.labeled_batch)
+    require(
+        len(data.unlabeled) > 0,
+        "The pool is empty, so an epoch cannot be a pass over it: set recipe.epoch=labeled.",
+    )
     return math.ceil(len(data.unlabeled) / recipe.unlabeled_batch)
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from protofission.data.cache import Decoded, Entry, Progress, decoded
 from protofission.data.decode import Decoding, RefusedError, size_of
-from protofission.data.hygiene import Report, duplicates_of, printable
+from protofission.data.hygiene import Report, duplicates_of
 from protofission.data.images import NO_LABEL, ImageSet, Labels
 from protofission.data.labels import distinct, numbered, ordered
 from protofission.data.listing import content_of, entry_of, listed
 from protofission.data.lists import is_list, read_list
 from protofission.data.sources import cache_home
-from protofission.errors import InputError, require
+from protofission.errors import InputError, printable, require
 
 
 def load_folder(

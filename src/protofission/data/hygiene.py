@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from protofission.data.cache import digest
 from protofission.data.images import NO_LABEL, ImageSet
-from protofission.errors import require
+from protofission.errors import printable, require
 
 SHOWN = 10
 """How many examples of one kind a report spells out."""
@@ -115,11 +115,6 @@ def duplicates_of(
         for group in groups.values()
         if len(group) > 1
     )
-
-
-def printable(text: str) -> str:
-    """Text that any terminal can show on one line: other characters are escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _sentence(duplicate: Duplicate) -> str:

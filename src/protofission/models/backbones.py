@@ -46,7 +46,8 @@ class BackboneSpec:
     stem: Stem = "none"
     """What comes first: nothing, 3 x 3, 3 x 3 with stride 2, or 7 x 7 with stride 2 and a pool."""
     shortcut: Shortcut = "mean"
-    """How a shortcut halves the image: the mean over 2 x 2, or every other pixel and batch norm."""
+    """How a shortcut halves the image: the mean over 2 x 2, or every other pixel, as torchvision's
+    do, which then have batch norm."""
     standardise: bool = True
     """Whether features are standardised. Means of rectified maps all point one way; without their
     common part, cosines tell them apart."""
@@ -241,6 +242,11 @@ class Backbone(nn.Module):
 
     def __init__(self, spec: BackboneSpec, channels: int, generator: torch.Generator) -> None:
         super().__init__()
+        require(
+            len(PIXELS[spec.pixels][0]) in (1, channels),
+            f"pixels = {spec.pixels} is for colour images, and these have {channels} channels: "
+            "set backbone.pixels=unit.",
+        )
         block, preactivated = BLOCKS[spec.block], spec.block == "preactivated"
         first = 16 if preactivated else spec.width
         self.stem = _stem(spec.stem, channels, first, norm=not preactivated)

@@ -1,36 +1,26 @@
-"""Pretrained weights into a backbone: packaged ones, a checkpoint file or a finished run.
+"""Pretrained weights into a backbone, whose names they may not share.
 
-Files are data: no code in them is run. Names are translated, and a file either fits the backbone
-as a whole or is refused with what is missing, unexpected or misshapen.
+Names are translated, and a file either fits the backbone as a whole or is refused with what is
+missing, unexpected or misshapen.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
-import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
 from itertools import product
-from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 import torch
-from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
 
-from protofission.errors import InputError, require, unknown
+from protofission.errors import InputError, printable, require
 from protofission.models.backbones import Backbone, PreactivatedBlock
+from protofission.models.weight_files import few, read_tensors
 
-SHOWN = 3
-"""How many tensors of one kind a refusal names."""
-DEEPEST = 8
-"""How many dictionaries inside each other are looked through."""
 COLUMNS = 80
 
 _NUMBERS = (
@@ -137,21 +127,13 @@ class Fit:
     def lines(self) -> list[str]:
         """The whole report, every tensor named, in lines of at most 80 columns."""
         after = f' after "{self.prefix}"' if self.prefix else ""
-        lines = _wrapped(_printable(f"{self.source}: names of {self.style}{after}"))
+        lines = _wrapped(printable(f"{self.source}: names of {self.style}{after}"))
         lines.append(f"loaded: {self.loaded}")
         for kind in ("missing", "unexpected", "misshapen", "left_out", "kept"):
-            names = [_shown(entry) for entry in getattr(self, kind)]
+            names = [printable(str(entry)) for entry in getattr(self, kind)]
             lines.append(f"{kind.replace('_', ' ')}: {len(names) or 'none'}")
             lines += _wrapped(", ".join(names), "  ")
         return lines
-
-
-def packaged() -> dict[str, Traversable]:
-    """The files of the weights that come with the package, by name."""
-    folder = resources.files("protofission") / "weights"
-    files = folder.iterdir() if folder.is_dir() else iter(())
-    found = {file.name: file for file in files if file.name.endswith(".safetensors")}
-    return {name.removesuffix(".safetensors"): found[name] for name in sorted(found)}
 
 
 def load_backbone(backbone: Backbone, source: str) -> Fit:
@@ -168,7 +150,7 @@ def load_backbone(backbone: Backbone, source: str) -> Fit:
     wrong = [names[name] for name in cast if not _possible(name, values[name], cast[name])]
     require(
         not wrong,
-        f"{_printable(source)} holds NaN, infinite numbers or negative variances in {_few(wrong)}: "
+        f"{printable(source)} holds NaN, infinite numbers or negative variances in {few(wrong)}: "
         "take another copy or another epoch of it.",
     )
     backbone.load_state_dict({**state, **cast})
@@ -182,14 +164,14 @@ def compare(backbone: Backbone, source: str) -> Fit:
 
 def _compared(backbone: Backbone, source: str) -> tuple[Fit, dict[str, Tensor], dict[str, str]]:
     """The fit, and by our names the tensors that fit and the file's names."""
-    tensors, state = _read(source), backbone.state_dict()
+    tensors, state = read_tensors(source), backbone.state_dict()
     style, prefix = _naming(backbone, source, tensors)
     theirs = {ours: prefix + style.theirs(ours) for ours in state}
     found = {ours: tensors[name] for ours, name in theirs.items() if name in tensors}
     for ours, value in found.items():
         require(
             _is_plain(value),
-            f"{_printable(source)} holds {_few([theirs[ours]])} as no plain tensor of numbers "
+            f"{printable(source)} holds {few([theirs[ours]])} as no plain tensor of numbers "
             "(sparse, quantised, nested, complex or of a rare type): save it as float32.",
         )
     fits = {ours: value for ours, value in found.items() if value.shape == state[ours].shape}
@@ -242,8 +224,8 @@ def _naming(backbone: Backbone, source: str, tensors: Mapping[str, Tensor]) -> t
                 fitting[style, prefix] += _is_plain(value) and value.shape == shape
     if not found or 10 * max(found.values()) < min(len(state), len(tensors)):
         raise InputError(
-            f"{_printable(source)} holds no backbone of this kind, its {len(tensors)} tensors "
-            f"({_few(tensors)}) have other names: take weights of a ResNet, or another backbone=."
+            f"{printable(source)} holds no backbone of this kind, its {len(tensors)} tensors "
+            f"({few(tensors)}) have other names: take weights of a ResNet, or another backbone=."
         )
     return min(
         found,
@@ -281,12 +263,12 @@ def _possible(name: str, value: Tensor, cast: Tensor) -> bool:
 
 def _misfit(fit: Fit) -> str:
     kinds = [
-        f"{len(entries)} {kind} ({_few(entries)})"
+        f"{len(entries)} {kind} ({few(entries)})"
         for kind in ("missing", "unexpected", "misshapen")
         if (entries := getattr(fit, kind))
     ]
     return (
-        f"{_printable(fit.source)} does not fit the backbone: {fit.loaded} of its tensors fit, "
+        f"{printable(fit.source)} does not fit the backbone: {fit.loaded} of its tensors fit, "
         f"{', '.join(kinds)}; {_remedy(fit)}."
     )
 
@@ -312,140 +294,8 @@ def _differ_in_inputs(tensor: Misshapen) -> bool:
     return len(found) == 4 and (found[0], *found[2:]) == (wanted[0], *wanted[2:])
 
 
-def _read(source: str) -> dict[str, Tensor]:
-    """The tensors of a source, by name."""
-    require(
-        bool(source.strip()),
-        "backbone.weights is empty: give a checkpoint file, a finished run or a packaged name.",
-    )
-    path = os.path.expanduser(source)
-    if os.path.isdir(path):
-        return _run(Path(path))
-    if os.path.exists(path):
-        return _file(Path(path))
-    names = packaged()
-    if source in names:
-        return _safetensors(names[source], "install protofission again")
-    if Path(source).name != source or Path(source).suffix:
-        raise InputError(
-            f"{_printable(source)} does not exist: give a checkpoint file or a finished run."
-        )
-    if names:
-        raise unknown("weights", source, names)
-    raise InputError(
-        f"There are no packaged weights {source!r}: give a checkpoint file or a finished run."
-    )
-
-
-def _run(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a finished run."""
-    weights = folder / "weights.safetensors"
-    if not (folder / "finished").exists():
-        known = weights.exists() or (folder / "experiment.json").exists()
-        what = "is a run that did not finish" if known else "is no run"
-        raise InputError(f"{_printable(str(folder))} {what}: give a finished run or a file.")
-    return _safetensors(weights, f"delete the folder {_printable(str(folder))} and run again")
-
-
-def _file(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint file."""
-    require(path.is_file(), f"{_printable(str(path))} is no file: give a checkpoint file.")
-    if path.suffix == ".safetensors":
-        return _safetensors(path, "get it again")
-    return _torch(path)
-
-
-def _safetensors(file: Traversable, remedy: str) -> dict[str, Tensor]:
-    try:
-        tensors = load_tensors(file.read_bytes())
-    except OSError as error:
-        _unreadable(file, error)
-    except Exception:  # whatever a reader says to bytes that are none of its own
-        raise InputError(
-            f"{_printable(str(file))} is damaged or no safetensors file: {remedy}."
-        ) from None
-    return _some(tensors, file)
-
-
-def _torch(path: Path) -> dict[str, Tensor]:
-    """The tensors of a torch file, which is refused if it holds anything that could act."""
-    shown = _printable(str(path))
-    no_checkpoint = f"{shown} is damaged or no checkpoint: give one that torch.save wrote."
-    would_act = (
-        f"{shown} is not loaded, because it holds more than tensors and would run code, or is "
-        "damaged: if you trust it, load it elsewhere and save its state_dict alone."
-    )
-    try:
-        with path.open("rb") as file:
-            archive_or_pickle = file.read(4).startswith((b"PK\x03\x04", b"\x80"))
-    except OSError as error:
-        _unreadable(path, error)
-    require(archive_or_pickle, no_checkpoint)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError:
-        raise InputError(would_act) from None
-    except Exception as error:  # whatever a reader says to bytes that are none of its own
-        scripted = "TorchScript" in str(error)
-        raise InputError(would_act if scripted else no_checkpoint) from None
-    return _some(_flat(content, shown), path)
-
-
-def _flat(content: Any, shown: str) -> dict[str, Tensor]:
-    """The tensors in dictionaries inside dictionaries, by their keys joined with dots."""
-    tensors: dict[str, Tensor] = {}
-    seen: set[int] = set()
-
-    def gather(value: Any, name: str, depth: int) -> None:
-        if isinstance(value, Tensor) and depth:
-            require(name not in tensors, f"{shown} holds two tensors {_few([name])}: rename one.")
-            tensors[name] = value
-        elif isinstance(value, dict) and depth < DEEPEST and id(value) not in seen:
-            seen.add(id(value))  # a dictionary may hold itself
-            for key, inner in value.items():
-                if isinstance(key, str | int):
-                    gather(inner, f"{name}.{key}" if depth else str(key), depth + 1)
-
-    gather(content, "", 0)
-    return tensors
-
-
-def _some(tensors: dict[str, Tensor], file: Traversable) -> dict[str, Tensor]:
-    require(
-        bool(tensors),
-        f"{_printable(str(file))} holds no tensor with a name: save a model's state_dict.",
-    )
-    return tensors
-
-
-def _unreadable(file: Traversable, error: OSError) -> NoReturn:
-    raise InputError(
-        f"{_printable(str(file))} cannot be read ({error.strerror or error}): give another file."
-    ) from None
-
-
-def _few(entries: Iterable[str | Misshapen]) -> str:
-    entries = list(entries)
-    more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
-    return ", ".join(_cut(_shown(entry)) for entry in entries[:SHOWN]) + more
-
-
-def _shown(entry: str | Misshapen) -> str:
-    return _printable(str(entry))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 2 * COLUMNS else f"{text[: 2 * COLUMNS]}..."
-
-
 def _size(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape)) or "one number"
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:

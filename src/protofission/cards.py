@@ -1,0 +1,60 @@
+"""Pretrained backbones as files: a run's backbone alone, small, with a card of how it was made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save as save_tensors
+
+from protofission.errors import InputError, require
+from protofission.folder import RunFolder
+from protofission.models.weight_files import packaged
+from protofission.whole import write_whole
+
+
+def write_backbone(run: RunFolder, out: Path) -> dict[str, Any]:
+    """Write the backbone of a finished run to a safetensors file, and give its card.
+
+    Convolutions are stored in half precision; batch-norm statistics and factors in full.
+    """
+    require(out.suffix == ".safetensors", f"{out} must end in .safetensors.")
+    require(not out.exists(), f"{out} is there already: name another file.")
+    require(run.finished, f"{run.path} is no finished run: finish it, or name another.")
+    tensors = {
+        name.removeprefix("backbone."): value.half() if value.ndim > 1 else value
+        for name, value in run.weights().items()
+        if name.startswith("backbone.")
+    }
+    saved = run.saved_state()
+    steps = saved[0]["step"] if saved else 0
+    experiment, environment = run.plain("experiment"), run.plain("environment")
+    card = {
+        "method": experiment["name"],
+        "dataset": experiment["data"]["dataset"],
+        "backbone": experiment["backbone"],
+        "recipe": experiment["recipe"],
+        "views": experiment["data"]["views"],
+        "seed": experiment["seed"],
+        "steps": int(steps),
+        "metrics": run.plain("metrics"),
+        "protofission": environment["protofission"],
+        "torch": environment["torch"],
+    }
+    write_whole(out, save_tensors(tensors, {"card": json.dumps(card)}))
+    return card
+
+
+def cards() -> dict[str, dict[str, Any]]:
+    """The cards of the packaged weights, by name."""
+    return {name: card_of(file.read_bytes()) for name, file in packaged().items()}
+
+
+def card_of(content: bytes) -> dict[str, Any]:
+    """The card in a file that `write_backbone` wrote."""
+    try:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        return dict(json.loads(header["__metadata__"]["card"]))
+    except (KeyError, ValueError, TypeError):
+        raise InputError("The file has no card: it is not one of ours.") from None
