@@ -22,9 +22,9 @@ class Ready(nn.Module):
     def __init__(self, features: Callable[[Tensor], Tensor] = lambda x: x.flatten(1)) -> None:
         super().__init__()
         self.features = features
-        self.backbone, self.head = nn.Identity(), self.judged
+        self.backbone, self.head = nn.Identity(), self.forward
 
-    def judged(self, sims: Tensor) -> Output:
+    def forward(self, sims: Tensor) -> Output:
         shape = sims.shape[1:]
         prototypes = Prototypes(torch.ones(*shape, 2), torch.ones(*shape, 2), torch.ones(shape) / 2)
         return Output(self.features(sims), sims, sims.amax(-1), prototypes)

@@ -236,6 +236,7 @@ def carry_out(
         experiment = override(experiment, assignment)
     experiment = replace(experiment, seed=seed)
     experiment.check()
+    experiment.recipe.check_shared(max(1, launch.processes * launch.nodes))
     check_accelerator(preset, launch.accelerator)
     folder, console = RunFolder(out), Console()
     check_folder(folder, experiment, resume=resume)

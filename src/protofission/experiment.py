@@ -96,6 +96,15 @@ class Recipe:
         require(self.clip is None or self.clip > 0, f"clip = {self.clip} must be above 0.")
         require(0 <= self.ema < 1, f"ema = {self.ema} must be at least 0 and below 1.")
 
+    def check_shared(self, processes: int) -> None:
+        """Refuse batches that so many processes cannot share evenly."""
+        for name in ("labeled_batch", "unlabeled_batch"):
+            require(
+                getattr(self, name) % processes == 0,
+                f"recipe.{name} = {getattr(self, name)} cannot be shared by {processes} processes: "
+                "choose a multiple.",
+            )
+
 
 @dataclass(frozen=True)
 class Judging:

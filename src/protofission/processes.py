@@ -158,6 +158,9 @@ def launched(
     require(nodes >= 1, f"nodes = {nodes} must be at least 1.")
     if accelerator == "auto":
         accelerator = best_accelerator()
+    there = {"cpu": True, "cuda": torch.cuda.is_available()}
+    there["mps"] = torch.backends.mps.is_available()
+    require(there.get(accelerator, False), f"There is no {accelerator} here: use auto.")
     require(
         precision == "32" or accelerator != "cpu",
         f"precision = {precision} wants an accelerator; on a CPU it is slower: use 32.",

@@ -65,6 +65,7 @@ def perform(
         resume: go on where the folder's run is; without it, a folder that has a run is refused.
         save_every: the least seconds from one saved state to the next.
     """
+    require(save_every >= 0, f"save_every = {save_every} must be at least 0 seconds.")
     check_folder(folder, experiment, resume=resume)
     processes.wait()  # until all have looked, before the first one writes
     if not processes.first:

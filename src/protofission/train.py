@@ -109,6 +109,7 @@ def start(
         pretrained: load the weights that the backbone names; without, all of it is random.
     """
     experiment.check()
+    experiment.recipe.check_shared(processes.share.size)
     method, recipe, seed = experiment.method, experiment.recipe, experiment.seed
     num_classes = data.num_classes if method.discovers else data.num_seen
     body = experiment.backbone.build(data.labeled.shape[1], step_rng(seed, 0, "backbone"))

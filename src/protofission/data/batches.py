@@ -61,12 +61,6 @@ class Batches:
     ) -> None:
         self.data, self.views, self.augmentations, self.seed = data, views, augmentations, seed
         self.share, self.device = share, device
-        for name, batch in (("labeled", labeled_batch), ("unlabeled", unlabeled_batch)):
-            require(
-                batch % share.size == 0,
-                f"recipe.{name}_batch = {batch} cannot be shared by {share.size} processes: "
-                "choose a multiple.",
-            )
         self.layout = Layout(
             labeled_batch if views.labeled else 0,
             unlabeled_batch if views.unlabeled else 0,
