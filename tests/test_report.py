@@ -99,7 +99,7 @@ def result(
     """A finished run, written by hand."""
     folder = RunFolder(parent / f"{method}-seed{seed}")
     numbers = numbers or summarize(predictions)
-    history = [Epoch(e, 2.0 - e + seed, {"max": 1.0}, numbers) for e in range(3)]
+    history = [Epoch(e, 2.0 - e + seed, {"max": 1.0}, 0.5, 0.1, numbers, None) for e in range(3)]
     arrays = BytesIO()
     np.savez_compressed(arrays, **vars(predictions))
     experiment = override(replace(preset("digits", "orca+pf"), name=method), assignment)

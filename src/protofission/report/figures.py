@@ -76,7 +76,8 @@ def _series(group: Sequence[Result], value: Callable[[Epoch], float]) -> Floats:
 
 
 def _curve(axes: Axes, place: int, method: str, values: Floats) -> None:
-    epochs = np.arange(1, values.shape[1] + 1)
+    judged = np.isfinite(values).all(0)  # the test set may not have been asked at every epoch
+    epochs, values = np.flatnonzero(judged) + 1, values[:, judged]
     colour = OKABE_ITO[place % len(OKABE_ITO)]
     if len(values) > 1:
         axes.fill_between(
@@ -90,7 +91,7 @@ def _curve(axes: Axes, place: int, method: str, values: Floats) -> None:
         linewidth=1.6,
         marker=MARKERS[place % len(MARKERS)],
         markersize=4,
-        markevery=(place % 4, max(1, len(epochs) // 6)),
+        markevery=(place % 4 if len(epochs) > 6 else 0, max(1, len(epochs) // 6)),
         label=method,
     )
 
