@@ -173,9 +173,9 @@ def test_an_epoch_is_the_mean_of_its_steps_with_the_last_learning_rate(trusted):
         summary=summary(),
         neighbours=None,
     )
-    progress.add(report(2, {"supervised": 5.0, "pseudo": 0.0}, trusted[0]))
+    progress.add(report(2, {"supervised": 7.0, "pseudo": 0.0}, trusted[0]))
     second = progress.end_epoch(None, 0.3)  # the first epoch's steps are forgotten
-    assert (second.epoch, second.loss, second.neighbours) == (1, 5.0, 0.3)
+    assert (second.epoch, second.loss, second.neighbours) == (1, 7.0, 0.3)
     assert progress.history == [first, second]
 
 

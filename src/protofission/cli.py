@@ -499,7 +499,7 @@ def summary_of(value: object) -> str:
 def main() -> None:
     """The command line. Bad input: one sentence on standard error, exit code 2."""
     try:
-        app(exit_on_error=False, print_error=False)
+        app(sys.argv[1:], exit_on_error=False, print_error=False)
     except (CycloptsError, InputError) as error:
         refuse(" ".join(str(error).split()))
     except BrokenPipeError:
@@ -513,7 +513,7 @@ def main() -> None:
         refuse("Out of memory: lower backbone.width, backbone.blocks or the batch sizes.")
     except KeyboardInterrupt:
         print(
-            "protofission: stopped; finished runs are kept, --resume goes on with one.",
+            "protofission: stopped; the same command goes on, train and pretrain with --resume.",
             file=sys.stderr,
         )
         sys.exit(130)
