@@ -22,6 +22,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "openldn": {},
     "controlled": {"seen_images": 30, "labels_per_class": 4},
     "coarse": {"labels_per_class": 8, "num_seen": 2},
+    "full": {},
 }
 
 

@@ -59,7 +59,7 @@ def test_pretraining_is_the_start_of_a_run(call: Call, simclr: Path, tmp_path: P
     done = call("train", "orca+pf", "--out", out, "--set", weights, "--seed", 3, *QUICK)
     assert done.code == 0, done.err
     assert "epoch 2  loss" in done.out
-    assert "stages learn" not in done.out
+    assert "frozen and random" not in done.out
     assert max(map(len, done.out.replace(str(out), "").splitlines())) <= 80
     run, start = RunFolder(out), RunFolder(simclr)
     assert run.finished
@@ -80,7 +80,7 @@ def test_neighbours_are_judged_while_pretraining(simclr: Path) -> None:
 
 def test_frozen_random_stages_are_warned_of(call: Call, tmp_path: Path) -> None:
     done = call("train", "orca", "--out", tmp_path / "run", *QUICK)
-    assert "Warning: Only the last 1 of 3 stages learn" in done.out
+    assert "Warning: 2 of 3 stages are frozen and random" in done.out
 
 
 def test_resuming_needs_the_word_and_an_unfinished_run(call: Call, tmp_path: Path) -> None:

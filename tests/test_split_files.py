@@ -174,8 +174,9 @@ def test_verifying_says_what_differs(name: str) -> None:
         match=f"labeled has 0 images too many and lacks 1, the first of them {split.labeled[1]}",
     ):
         verify(Split(**{**fields, "labeled": moved}), data)
-    with pytest.raises(InputError, match="is not the one that its name, options and seed make"):
-        verify(Split(**{**fields, "seed": 1}), data)
+    if name != "full":  # which draws nothing
+        with pytest.raises(InputError, match="is not the one that its name, options and seed make"):
+            verify(Split(**{**fields, "seed": 1}), data)
     with pytest.raises(InputError, match=r"seen_classes is .* but should be"):
         verify(Split(**{**fields, "seen_classes": split.seen_classes[::-1]}), data)
     with pytest.raises(InputError, match="the counts of unlabeled are not those of its images"):

@@ -229,7 +229,7 @@ def carry_out(
     from protofission.presets import preset as experiment_of
     from protofission.processes import launched
     from protofission.run import check_folder
-    from protofission.session import line, show_run
+    from protofission.session import show_run, warn
 
     experiment = experiment_of(preset, method)
     for assignment in assignments:
@@ -244,7 +244,7 @@ def carry_out(
     processes = launched(*launch, experiment.recipe.precision)
     if processes.first:
         for warning in diagnosis.at_the_start(experiment):
-            line(console, f"Warning: {warning}")
+            warn(console, warning)
     show_run(
         experiment,
         data,
@@ -508,9 +508,11 @@ def main() -> None:
     except OSError as error:
         refuse(f"{error.filename or 'A file'}: {error.strerror or error}.")
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
-            raise
-        refuse("Out of memory: lower backbone.width, backbone.blocks or the batch sizes.")
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            refuse("Out of memory: lower backbone.width, backbone.blocks or the batch sizes.")
+        if "Connection" in str(error):  # gloo's and NCCL's word for a process that is gone
+            refuse("Another process of this run has ended: go on with --resume.")
+        raise
     except KeyboardInterrupt:
         print(
             "protofission: stopped; the same command goes on, train and pretrain with --resume.",

@@ -18,8 +18,8 @@ def at_the_start(experiment: Experiment) -> list[str]:
     if stages is None or stages == experiment.backbone.stages or experiment.backbone.weights:
         return []
     return [
-        f"Only the last {stages} of {experiment.backbone.stages} stages learn, and the others are "
-        "random: name pretrained weights by backbone.weights=..., or set "
+        f"{experiment.backbone.stages - stages} of {experiment.backbone.stages} stages are frozen "
+        "and random: name pretrained weights by backbone.weights=..., or set "
         "recipe.trainable_stages=none."
     ]
 

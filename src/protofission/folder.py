@@ -117,11 +117,6 @@ class RunFolder:
         """What `save_state` saved, if it did."""
         return self.read("state.safetensors", _state) if self.has("state.safetensors") else None
 
-    def saved_epochs(self) -> list[Epoch]:
-        """The epochs of the saved state."""
-        saved = self.saved_state()
-        return saved[1].history if saved else []
-
     def write_judgement(
         self, predictions: Predictions | None, summary: Summary | None, neighbours: float | None
     ) -> None:

@@ -24,7 +24,7 @@ class Epoch:
     terms: dict[str, float]
     """The unweighted terms by name, averaged over the epoch."""
     trusted: float | None
-    """The share of the unlabeled rows that were taken for a class; none without such rows."""
+    """The share of the unlabeled images that were taken for a class; none without such images."""
     learning_rate: float
     """Of the last step."""
     summary: Summary | None

@@ -74,7 +74,7 @@ def optimizer_of(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 def _is_free(name: str, param: Tensor, recipe: Recipe) -> bool:
     """Whether weight decay leaves a parameter alone."""
-    if name.endswith(".delta"):
+    if name.rpartition(".")[2] == "delta":
         return not recipe.decay_delta
     return param.ndim <= 1 and not recipe.decay_vectors
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rich.console import Console
@@ -70,28 +71,34 @@ def show_run(
             line(console, epoch_line(moment.epoch))
             done = (moment.report.step + 1) / steps
             for warning in diagnosis.after(moment.epoch, experiment, done):
-                if warning.partition(" (")[0] not in said:
-                    said.add(warning.partition(" (")[0])
-                    line(console, f"Warning: {warning}")
+                kind = re.split(r":| \(", warning)[0]  # what follows are numbers, which change
+                if kind not in said:
+                    said.add(kind)
+                    warn(console, warning)
         progress.update(task, completed=steps)
     line(console, f"The run: {folder.path}")
 
 
 def line(console: Console, text: str) -> None:
-    """A line of plain text."""
+    """A line of plain text, however long."""
     console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def warn(console: Console, sentence: str) -> None:
+    """A warning, in lines as wide as the terminal."""
+    console.print(f"Warning: {sentence}", markup=False, highlight=False)
 
 
 def epoch_line(epoch: Epoch) -> str:
     """An epoch in a line of at most 80 characters."""
-    parts = [f"epoch {epoch.epoch + 1}", f"loss {epoch.loss:.4f}"]
+    parts = [f"epoch {epoch.epoch + 1}", f"loss {epoch.loss:.3g}"]
     if epoch.trusted is not None:
-        parts.append(f"trusted {epoch.trusted:.1%}")
+        parts.append(f"trusted {epoch.trusted:.0%}")
     if epoch.neighbours is not None:
         parts.append(f"neighbours {epoch.neighbours:.2%}")
     if epoch.summary is not None:
-        strict = epoch.summary.strict
-        parts.append(f"seen {strict.seen:.1%}, novel {strict.novel:.1%}, all {strict.all:.1%}")
+        shares = vars(epoch.summary.strict).items()
+        parts.append(" ".join(f"{name} {100 * share:.1f}" for name, share in shares))
         parts.append(f"AUC {epoch.summary.auc:.3f}")
     return "  ".join(parts)
 
@@ -113,8 +120,8 @@ class Tracker:
     def follow(self, epoch: Epoch) -> None:
         """One epoch more; what an interrupted run had written beyond its saved state is undone."""
         if self._writer is None:
-            place, done = self._folder.path / "tensorboard", len(self._folder.saved_epochs())
-            self._writer = self._kind(str(place), purge_step=done)
+            place = self._folder.path / "tensorboard"
+            self._writer = self._kind(str(place), purge_step=epoch.epoch)
         for name, value in curves(epoch).items():
             self._writer.add_scalar(name, value, epoch.epoch)
         self._writer.flush()
@@ -128,9 +135,7 @@ def curves(epoch: Epoch) -> dict[str, float]:
         found["trusted"] = epoch.trusted
     if epoch.neighbours is not None:
         found["neighbours"] = epoch.neighbours
-    summary = epoch.summary
-    if summary is not None:
-        for protocol, accuracy in (("orca", summary.orca), ("strict", summary.strict)):
-            found |= {f"{protocol}/{name}": value for name, value in vars(accuracy).items()}
-        found |= {"auc": summary.auc, "effective_prototypes": summary.prototypes.effective}
+    for name, value in vars(epoch.summary).items() if epoch.summary else ():
+        parts = {name: value} if isinstance(value, float) else vars(value)
+        found |= {part if part == name else f"{name}/{part}": v for part, v in parts.items()}
     return found

@@ -92,7 +92,7 @@ class StepReport:
     terms: Terms
     """Detached."""
     trusted: float | None
-    """The share of the unlabeled rows that the method took for a class, where it looks for one."""
+    """The share of the unlabeled images that were taken for a class, if that is the aim."""
     learning_rate: float
 
 
@@ -217,7 +217,7 @@ def _check_finite(loss: Tensor, experiment: Experiment, step: int) -> None:
 def _trusted(step: Step, targets: Targets) -> float | None:
     views = range(step.layout.unlabeled_views)
     classes = [step.unlabeled(targets.classes, view) for view in views]
-    return float((torch.cat(classes) != NO_CLASS).float().mean()) if classes else None
+    return float((torch.stack(classes) != NO_CLASS).any(0).float().mean()) if classes else None
 
 
 @torch.no_grad()
