@@ -158,7 +158,7 @@ _SIMCLR = Recipe(
 
 _CPU_SIMCLR = replace(
     _SIMCLR,
-    epochs=60,
+    epochs=36,
     unlabeled_batch=256,
     optimizer="sgd",
     learning_rate=0.2,

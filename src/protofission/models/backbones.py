@@ -156,7 +156,10 @@ class BottleneckBlock(nn.Module):
 
 
 class PreactivatedBlock(nn.Module):
-    """Wide-ResNet's: batch norm and a leaky rectifier before each 3 x 3 convolution."""
+    """Wide-ResNet's: batch norm and a leaky rectifier before each 3 x 3 convolution.
+
+    A projecting shortcut starts from the activated maps, as in the Wide-ResNet paper.
+    """
 
     expansion = 1
 
