@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,17 @@ def test_a_damaged_state_is_named(damage: bytes, tmp_path: Path) -> None:
     (tmp_path / "state.safetensors").write_bytes(damage)
     with pytest.raises(InputError, match=r"state\.safetensors is missing or damaged"):
         next(perform(experiment, digits(), folder, resume=True))
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+    experiment, folder, data = small("orca"), RunFolder(tmp_path), digits()
+    moments = perform(experiment, data, folder, save_every=0)
+    next(moments)
+    next(moments)
+    moments.close()  # type: ignore[attr-defined]
+    other = replace(data, split=replace(data.split, unlabeled=data.split.unlabeled[1:]))
+    with pytest.raises(InputError, match="holds a run on other images"):
+        next(perform(experiment, other, folder, resume=True))
 
 
 def test_the_experiment_in_the_folder_is_the_one_that_ran(tmp_path: Path) -> None:

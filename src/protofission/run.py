@@ -112,7 +112,13 @@ def _begun(
     experiment: Experiment, data: Data, folder: RunFolder, processes: Processes
 ) -> tuple[TrainState, Progress]:
     """The state that the folder has, or else the start, with the files that tell of it."""
+    manifest = as_plain_json(data.split.manifest())
     saved = processes.agreed(folder.saved_state() if processes.first else None)
+    if saved is not None and processes.first:
+        require(
+            folder.plain("split") == json.loads(manifest),
+            f"{folder.path} holds a run on other images, or other labels: name another folder.",
+        )
     state = start(experiment, data.training, processes, pretrained=saved is None)
     if saved is not None:
         tensors, progress = saved
@@ -122,7 +128,7 @@ def _begun(
         folder.write("experiment.json", as_json(experiment))
         folder.write("environment.json", as_plain_json(environment()))
         folder.write("start.json", as_plain_json(state.fit and dataclasses.asdict(state.fit)))
-        folder.write("split.json", as_plain_json(data.split.manifest()))
+        folder.write("split.json", manifest)
     return state, Progress()
 
 
