@@ -55,6 +55,7 @@ def images() -> TrainingData:
 def experiment(method: str, backbone: str, part: int) -> Experiment:
     sizes = (128, 384) if METHODS[method].discovers else (64, 448)
     recipe = Recipe(
+        epochs=None,
         steps=10**6,
         steps_per_epoch=10**6,
         labeled_batch=sizes[0] // part,

@@ -8,9 +8,9 @@ from typing import Any
 
 from safetensors.torch import save as save_tensors
 
-from protofission.errors import InputError, require
+from protofission.errors import require
 from protofission.folder import RunFolder
-from protofission.models.weight_files import packaged
+from protofission.models.weight_files import card_of, packaged
 from protofission.whole import write_whole
 
 
@@ -49,12 +49,3 @@ def write_backbone(run: RunFolder, out: Path) -> dict[str, Any]:
 def cards() -> dict[str, dict[str, Any]]:
     """The cards of the packaged weights, by name."""
     return {name: card_of(file.read_bytes()) for name, file in packaged().items()}
-
-
-def card_of(content: bytes) -> dict[str, Any]:
-    """The card in a file that `write_backbone` wrote."""
-    try:
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        return dict(json.loads(header["__metadata__"]["card"]))
-    except (KeyError, ValueError, TypeError):
-        raise InputError("The file has no card: it is not one of ours.") from None

@@ -5,6 +5,7 @@ Nothing here imports torch before a verb has been understood: help and refusals 
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import textwrap
@@ -99,7 +100,7 @@ def train(
     resume: Annotated[bool, Parameter(negative="")] = False,
     processes: Whole = 1,
     nodes: Whole = 1,
-    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto",
     save_every: float = 60.0,
     track: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -110,7 +111,8 @@ def train(
 
     Examples:
 
-        protofission train orca+pf --out runs/digits
+        protofission pretrain --preset digits --out runs/simclr
+        protofission train orca+pf --out runs/pf --set backbone.weights=runs/simclr
         protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track
         protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track --resume
         protofission train orca+pf --preset paper/cifar10 --out runs/paper --processes 4
@@ -155,7 +157,7 @@ def pretrain(
     resume: Annotated[bool, Parameter(negative="")] = False,
     processes: Whole = 1,
     nodes: Whole = 1,
-    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto",
     save_every: float = 60.0,
     track: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -229,17 +231,17 @@ def carry_out(
     from protofission.presets import preset as experiment_of
     from protofission.processes import launched
     from protofission.run import check_folder
-    from protofission.session import show_run, warn
+    from protofission.session import Tracker, show_run, warn
 
     experiment = experiment_of(preset, method)
     for assignment in assignments:
         experiment = override(experiment, assignment)
     experiment = replace(experiment, seed=seed)
-    experiment.check()
-    experiment.recipe.check_shared(max(1, launch.processes * launch.nodes))
+    experiment.check(max(1, launch.processes * launch.nodes))
     check_accelerator(preset, launch.accelerator)
     folder, console = RunFolder(out), Console()
     check_folder(folder, experiment, resume=resume)
+    tracker = Tracker(folder) if track else None
     data = experiment.data.load()
     processes = launched(*launch, experiment.recipe.precision)
     if processes.first:
@@ -253,7 +255,7 @@ def carry_out(
         resume=resume,
         processes=processes,
         save_every=save_every,
-        track=track,
+        tracker=tracker,
     )
 
 
@@ -508,7 +510,8 @@ def main() -> None:
     except OSError as error:
         refuse(f"{error.filename or 'A file'}: {error.strerror or error}.")
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        lacks = any(words in str(error) for words in ("allocate memory", "out of memory"))
+        if lacks or isinstance(error, MemoryError):
             refuse("Out of memory: lower backbone.width, backbone.blocks or the batch sizes.")
         if "Connection" in str(error):  # gloo's and NCCL's word for a process that is gone
             refuse("Another process of this run has ended: go on with --resume.")
@@ -522,6 +525,7 @@ def main() -> None:
 
 
 def refuse(sentence: str) -> None:
-    """Say what is wrong and leave with 2."""
-    print(f"protofission: {sentence}", file=sys.stderr)
+    """Say what is wrong, once on a machine, and leave with 2."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"protofission: {sentence}", file=sys.stderr)
     sys.exit(2)

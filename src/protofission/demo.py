@@ -13,7 +13,7 @@ from protofission.errors import UnknownKeyError, require, unknown
 from protofission.experiment import Experiment
 from protofission.folder import RunFolder
 from protofission.options import override
-from protofission.presets import preset
+from protofission.presets import fits_a_cpu, preset
 from protofission.report.page import write_page
 from protofission.report.results import Result, oracles
 from protofission.report.tables import disagreements, rows, terminal_table
@@ -56,6 +56,10 @@ def plan(
         "simclr is trained anyway, as the start: name methods that classify.",
     )
     simclr = preset(preset_name, "simclr")
+    require(
+        fits_a_cpu(preset_name) == preset_name,
+        f"The preset {preset_name} is too large for a demo: use protofission train.",
+    )
     named = {name: preset(preset_name, name) for name in dict.fromkeys(methods)}
     named["simclr"] = simclr
     for assignment in assignments:
@@ -95,7 +99,7 @@ def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, 
         if method not in experiments:
             raise unknown(f"method in --set {assignment}:", method, experiments)
         require(
-            method != "simclr" or not key.startswith(("backbone.", "data.")),
+            method != "simclr" or key.partition(".")[0] not in ("backbone", "data"),
             f"{key} of simclr is that of the methods that start from it: set it for them.",
         )
         own = assignment.removeprefix(f"{method}:")

@@ -22,14 +22,14 @@ from protofission.scores import SCORES
 class Recipe:
     """How the weights learn."""
 
-    epochs: int = 200
+    epochs: int | None = 200
     """How long training takes."""
     epoch: Literal["labeled", "pool"] = "labeled"
     """What one epoch passes over."""
     steps_per_epoch: int | None = None
     """The length of an epoch where it is not one pass."""
     steps: int | None = None
-    """How long training takes, in the place of epochs; the last epoch may be short."""
+    """How long training takes, in the place of epochs, which are then none."""
     labeled_batch: int = 128
     """Labeled images of a step, over all processes."""
     unlabeled_batch: int = 384
@@ -41,7 +41,7 @@ class Recipe:
     schedule: Literal["step", "cosine", "fixmatch", "constant"] = "step"
     """x 0.1 at each milestone; half a cosine to 0; 7/16 of one; or none."""
     milestones: tuple[float, ...] = (0.7, 0.9)
-    """Of the step schedule, as shares of training."""
+    """Of the step schedule, as shares of what follows the warm-up."""
     warmup_epochs: float = 0.0
     """In which the learning rate rises from 0."""
     momentum: float = 0.9
@@ -68,15 +68,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_sizes(
-            epochs=self.epochs,
-            labeled_batch=self.labeled_batch,
-            unlabeled_batch=self.unlabeled_batch,
+        check_sizes(labeled_batch=self.labeled_batch, unlabeled_batch=self.unlabeled_batch)
+        for name in ("epochs", "steps", "steps_per_epoch"):
+            if getattr(self, name) is not None:
+                check_sizes(**{name: getattr(self, name)})
+        require(
+            (self.epochs is None) != (self.steps is None),
+            f"epochs = {self.epochs} and steps = {self.steps}: one of them must be none.",
         )
-        if self.steps_per_epoch is not None:
-            check_sizes(steps_per_epoch=self.steps_per_epoch)
-        if self.steps is not None:
-            check_sizes(steps=self.steps)
         require(self.learning_rate > 0, f"learning_rate = {self.learning_rate} must be above 0.")
         require(
             0 <= self.momentum < 1, f"momentum = {self.momentum} must be at least 0 and below 1."
@@ -95,15 +94,6 @@ class Recipe:
         )
         require(self.clip is None or self.clip > 0, f"clip = {self.clip} must be above 0.")
         require(0 <= self.ema < 1, f"ema = {self.ema} must be at least 0 and below 1.")
-
-    def check_shared(self, processes: int) -> None:
-        """Refuse batches that so many processes cannot share evenly."""
-        for name in ("labeled_batch", "unlabeled_batch"):
-            require(
-                getattr(self, name) % processes == 0,
-                f"recipe.{name} = {getattr(self, name)} cannot be shared by {processes} processes: "
-                "choose a multiple.",
-            )
 
 
 @dataclass(frozen=True)
@@ -147,13 +137,19 @@ class Experiment:
     seed: int = 0
     """Of all that is random in training."""
 
-    def check(self) -> None:
-        """Refuse parts that do not fit each other; each part has checked itself."""
+    def check(self, processes: int = 1) -> None:
+        """Refuse parts that do not fit each other, or so many processes."""
         self.head.check()
         self.method.check(self.head)
-        views = self.method.views
-        rows = len(views.labeled) * self.recipe.labeled_batch
-        rows += len(views.unlabeled) * self.recipe.unlabeled_batch
+        views, rows = self.method.views, 0
+        for name, wanted in (("labeled", views.labeled), ("unlabeled", views.unlabeled)):
+            batch = getattr(self.recipe, f"{name}_batch") if wanted else 0
+            require(
+                batch % processes == 0,
+                f"recipe.{name}_batch = {batch} cannot be shared by {processes} processes: "
+                "choose a multiple.",
+            )
+            rows += len(wanted) * batch // processes
         require(
             rows > 1, "A batch of one image cannot be standardised: raise recipe.labeled_batch."
         )

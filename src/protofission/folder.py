@@ -26,21 +26,6 @@ from protofission.whole import is_partial, write_whole
 
 Read = TypeVar("Read")
 
-FILES = {
-    "experiment.json",
-    "environment.json",
-    "start.json",
-    "split.json",
-    "state.safetensors",
-    "history.json",
-    "weights.safetensors",
-    "predictions.npz",
-    "metrics.json",
-    ".lock",
-    "tensorboard",
-    "finished",
-}
-
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -91,11 +76,15 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out, and clear away what a killed one was writing."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("ab") as lock:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / ".lock").open("ab")
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
+        with file as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise InputError(
                     f"Another process is at work in {self.path}: wait for it, or name another "
                     "folder."

@@ -119,6 +119,7 @@ def fixmatch(dataset: Cifar, name: str) -> Experiment:
     if name == "simclr":
         return _pretraining(experiment, dataset, _SIMCLR)
     recipe = Recipe(
+        epochs=None,
         steps=2**20,
         steps_per_epoch=1024,
         learning_rate=0.03,
@@ -154,7 +155,7 @@ _SIMCLR = Recipe(
     decay_vectors=False,
     trainable_stages=None,
 )
-"""SimCLR's own for CIFAR."""
+"""After SimCLR's for CIFAR, which takes 1000 epochs and a temperature of 0.5."""
 
 _CPU_SIMCLR = replace(
     _SIMCLR,

@@ -13,6 +13,7 @@ share, and the running statistics are averaged after every step.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-Precision = Literal["32", "bf16", "16"]
+Precision = Literal["32", "bf16"]
+
+_PLACE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""The variables that tell a machine its place among several."""
 
 
 class Processes:
@@ -82,7 +86,9 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, together: Together) -> Tensor:
         ctx.share, ctx.rows = together.share, len(rows)
-        return cast(Tensor, together.fabric.all_gather(rows.contiguous())).flatten(0, 1)
+        everywhere = rows.new_empty(len(rows) * together.share.size, *rows.shape[1:])
+        torch.distributed.all_gather_into_tensor(everywhere, rows.contiguous())
+        return everywhere
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -118,7 +124,9 @@ class Together(Processes):
         if self.share.size == 1:
             return
         values = [p.grad for p in module.parameters() if p.grad is not None]
-        values += [b for b in module.buffers() if b.is_floating_point()]
+        for norm in module.modules():
+            if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and norm.training:
+                values += [norm.get_buffer("running_mean"), norm.get_buffer("running_var")]
         flat = torch.cat([value.flatten().float() for value in values])
         flat = cast(Tensor, self.fabric.all_reduce(flat, reduce_op="mean"))
         parts = torch.split(flat, [value.numel() for value in values])
@@ -127,7 +135,7 @@ class Together(Processes):
 
     def clip(self, module: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
         """Shorten the gradient of all parameters to at most a norm."""
-        self.fabric.clip_gradients(module, optimizer, max_norm=norm)
+        self.fabric.clip_gradients(module, optimizer, max_norm=norm, error_if_nonfinite=False)
 
     def setup(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The optimiser as the precision wants it."""
@@ -151,41 +159,44 @@ def launched(
         processes: how many on this machine; on accelerators, one a device.
         nodes: how many machines; each is told its rank and the first one's address by the
             variables NODE_RANK, MASTER_ADDR and MASTER_PORT.
-        accelerator: "cpu", "cuda", "mps", or "auto" for the best one that is there.
+        accelerator: "cpu", "cuda", or "auto" for the latter where it is there.
         precision: of the forward pass; the weights stay float32.
     """
     require(processes >= 1, f"processes = {processes} must be at least 1.")
     require(nodes >= 1, f"nodes = {nodes} must be at least 1.")
     if accelerator == "auto":
         accelerator = best_accelerator()
-    there = {"cpu": True, "cuda": torch.cuda.is_available()}
-    there["mps"] = torch.backends.mps.is_available()
-    require(there.get(accelerator, False), f"There is no {accelerator} here: use auto.")
+    require(
+        accelerator == "cpu" or torch.cuda.device_count() >= processes,
+        f"There is no cuda here for {processes} processes, one a device: use --accelerator cpu.",
+    )
     require(
         precision == "32" or accelerator != "cpu",
         f"precision = {precision} wants an accelerator; on a CPU it is slower: use 32.",
     )
+    missing = [name for name in _PLACE if name not in os.environ]
     if "LOCAL_WORLD_SIZE" in os.environ:  # torchrun has started them, and knows best
         processes = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // processes
+    elif nodes > 1:
+        require(not missing, f"nodes = {nodes} wants {', '.join(missing)} set on each machine.")
     alone = processes == nodes == 1
     if alone and accelerator == "cpu":
         return ALONE
     from lightning_fabric import Fabric
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # no banners
     fabric = Fabric(
         accelerator=accelerator,
         devices=processes,
         num_nodes=nodes,
         strategy="auto" if alone else "ddp",
-        precision={"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision],  # type: ignore[arg-type]
+        precision="32-true" if precision == "32" else "bf16-mixed",
     )
     fabric.launch()
     return Together(fabric)
 
 
 def best_accelerator() -> str:
-    """cuda or mps where there is one, else cpu."""
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+    """cuda where there is one, else cpu."""
+    return "cuda" if torch.cuda.is_available() else "cpu"

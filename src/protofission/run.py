@@ -10,19 +10,21 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from protofission import __version__
 from protofission.data.datasets import Data
-from protofission.errors import require
+from protofission.errors import InputError, require
 from protofission.evaluate import Predictions, Summary, neighbour_accuracy, predict, summarize
 from protofission.experiment import Experiment, as_json
-from protofission.folder import FILES, RunFolder
+from protofission.folder import RunFolder
 from protofission.history import Epoch, Progress, as_plain_json
 from protofission.processes import ALONE, Processes
 from protofission.train import StepReport, TrainState, number_of_steps, start, train
@@ -32,8 +34,13 @@ SAVE_EVERY = 60.0
 
 
 def folder_of(experiment: Experiment, parent: Path) -> RunFolder:
-    """The usual folder of an experiment: another experiment or version has another folder."""
-    content = f"{__version__}\n{json.dumps(identity(experiment), indent=2)}".encode()
+    """The usual folder of an experiment: another experiment or version has another folder.
+
+    Of the path of its weights, the last part counts: folders may be moved together.
+    """
+    weights = experiment.backbone.weights
+    backbone = replace(experiment.backbone, weights=weights and Path(weights).name)
+    content = f"{__version__}\n{as_json(replace(experiment, backbone=backbone))}".encode()
     digest = hashlib.sha256(content).hexdigest()[:8]
     return RunFolder(parent / f"{experiment.name}-seed{experiment.seed}-{digest}")
 
@@ -68,20 +75,45 @@ def perform(
     require(save_every >= 0, f"save_every = {save_every} must be at least 0 seconds.")
     check_folder(folder, experiment, resume=resume)
     processes.wait()  # until all have looked, before the first one writes
-    if not processes.first:
-        yield from _perform(experiment, data, folder, processes, save_every)
-        return
-    with folder.locked():
-        yield from _perform(experiment, data, folder, processes, save_every)
+    with ExitStack() as ours:
+        saved, refusal = None, None
+        if processes.first:
+            try:
+                ours.enter_context(folder.locked())
+                saved = _saved(folder, data)
+            except InputError as error:
+                refusal = str(error)
+        saved, refusal = processes.agreed((saved, refusal))
+        require(refusal is None, refusal or "")
+        yield from _perform(experiment, data, folder, processes, save_every, saved)
+
+
+Saved = tuple[dict[str, Tensor], Progress] | None
+"""The tensors of a state, and the history so far."""
+
+
+def _saved(folder: RunFolder, data: Data) -> Saved:
+    """The state that a folder has, if it is one of the same images."""
+    saved = folder.saved_state()
+    require(
+        saved is None or folder.plain("split") == json.loads(as_plain_json(data.split.manifest())),
+        f"{folder.path} holds a run on other images, or other labels: name another folder.",
+    )
+    return saved
 
 
 def _perform(
-    experiment: Experiment, data: Data, folder: RunFolder, processes: Processes, save_every: float
+    experiment: Experiment,
+    data: Data,
+    folder: RunFolder,
+    processes: Processes,
+    save_every: float,
+    saved: Saved,
 ) -> Iterator[Moment]:
     """`perform` in a folder that is ours."""
-    state, progress = _begun(experiment, data, folder, processes)
+    state, progress = _begun(experiment, data, folder, processes, saved)
     last = number_of_steps(experiment.recipe, data.training)
-    saved = time.monotonic()
+    clock = time.monotonic()
     for report in train(state, experiment, data.training, data.augmentations, processes):
         progress.add(report)
         epoch = None
@@ -94,9 +126,9 @@ def _perform(
             ):
                 folder.write_judgement(*judgement)
             epoch = progress.end_epoch(judgement.summary, judgement.neighbours)
-        if processes.first and state.step < last and time.monotonic() - saved >= save_every:
+        if processes.first and state.step < last and time.monotonic() - clock >= save_every:
             folder.save_state(state.tensors(), progress)
-            saved = time.monotonic()
+            clock = time.monotonic()
         yield Moment(report, epoch)
     if processes.first:
         folder.save_state(state.tensors(), progress)
@@ -109,26 +141,25 @@ def _perform(
 
 
 def _begun(
-    experiment: Experiment, data: Data, folder: RunFolder, processes: Processes
+    experiment: Experiment, data: Data, folder: RunFolder, processes: Processes, saved: Saved
 ) -> tuple[TrainState, Progress]:
-    """The state that the folder has, or else the start, with the files that tell of it."""
-    manifest = as_plain_json(data.split.manifest())
-    saved = processes.agreed(folder.saved_state() if processes.first else None)
-    if saved is not None and processes.first:
-        require(
-            folder.plain("split") == json.loads(manifest),
-            f"{folder.path} holds a run on other images, or other labels: name another folder.",
-        )
+    """The saved state, or else the start, with the files that tell of it."""
     state = start(experiment, data.training, processes, pretrained=saved is None)
     if saved is not None:
         tensors, progress = saved
-        state.restore(tensors)
+        try:
+            state.restore(tensors)
+        except (KeyError, ValueError, RuntimeError):
+            raise InputError(
+                f"{folder.path / 'state.safetensors'} is not of this version's model: begin again "
+                "in another folder."
+            ) from None
         return state, progress
     if processes.first:
         folder.write("experiment.json", as_json(experiment))
-        folder.write("environment.json", as_plain_json(environment()))
+        folder.write("environment.json", as_plain_json(environment(processes)))
         folder.write("start.json", as_plain_json(state.fit and dataclasses.asdict(state.fit)))
-        folder.write("split.json", manifest)
+        folder.write("split.json", as_plain_json(data.split.manifest()))
     return state, Progress()
 
 
@@ -139,7 +170,7 @@ def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> 
         f"{folder.path} is a file: name a folder for the run.",
     )
     if not folder.has("experiment.json"):
-        foreign = [path.name for path in folder.files() if path.name not in FILES]
+        foreign = [path.name for path in folder.files() if path.name != ".lock"]
         require(
             not foreign,
             f"{folder.path} holds other files, such as {foreign[0] if foreign else ''}: "
@@ -147,8 +178,7 @@ def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> 
         )
         return
     there = flat(folder.plain("experiment"))
-    there["backbone.weights"] = there["backbone.weights"] and Path(there["backbone.weights"]).name
-    here = flat(json.loads(json.dumps(identity(experiment))))
+    here = flat(json.loads(as_json(experiment)))
     for key in {**here, **there}:
         require(
             there.get(key) == here.get(key),
@@ -157,19 +187,13 @@ def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> 
         )
     require(
         not folder.finished,
-        f"{folder.path} holds this run, finished: there is nothing to {'resume' * resume or 'do'}.",
+        f"{folder.path} holds this run, finished: there is nothing to "
+        f"{'resume' if resume else 'do'}.",
     )
     require(
         resume,
         f"{folder.path} holds this run, unfinished: add --resume to go on, or name another folder.",
     )
-
-
-def identity(experiment: Experiment) -> dict[str, Any]:
-    """What tells an experiment from others: all of it, but of its weights' path the last part."""
-    weights = experiment.backbone.weights
-    named = replace(experiment.backbone, weights=weights and Path(weights).name)
-    return dataclasses.asdict(replace(experiment, backbone=named))
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -182,7 +206,7 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def environment() -> dict[str, Any]:
+def environment(processes: Processes = ALONE) -> dict[str, Any]:
     """What the numbers of a run may depend on besides the experiment."""
     return {
         "protofission": __version__,
@@ -191,6 +215,8 @@ def environment() -> dict[str, Any]:
         "numpy": np.__version__,
         "machine": platform.machine(),
         "threads": torch.get_num_threads(),
+        "processes": processes.share.size,
+        "device": str(processes.device),
     }
 
 

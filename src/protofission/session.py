@@ -47,7 +47,7 @@ def show_run(
     resume: bool = False,
     processes: Processes = ALONE,
     save_every: float = SAVE_EVERY,
-    track: bool = False,
+    tracker: Tracker | None = None,
 ) -> None:
     """Perform a run under a bar; what is said is said once, by the first process."""
     moments = perform(
@@ -59,7 +59,6 @@ def show_run(
         return
     steps = number_of_steps(experiment.recipe, data.training)
     said: set[str] = set()
-    tracker = Tracker(folder) if track else None
     with bars(console) as progress:
         task = progress.add_task(f"{experiment.name}, seed {experiment.seed}", total=steps)
         for moment in moments:

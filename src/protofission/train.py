@@ -20,7 +20,7 @@ from protofission.data.datasets import Augmentations
 from protofission.data.images import TrainingData, floats
 from protofission.errors import require
 from protofission.experiment import Experiment, Recipe
-from protofission.models.checkpoints import Fit, load_backbone
+from protofission.models.checkpoints import Fit, check_origin, load_backbone
 from protofission.models.model import Model
 from protofission.optimizers import learning_rate, move_average, optimizer_of
 from protofission.processes import ALONE, Processes
@@ -108,12 +108,13 @@ def start(
     Args:
         pretrained: load the weights that the backbone names; without, all of it is random.
     """
-    experiment.check()
-    experiment.recipe.check_shared(processes.share.size)
+    experiment.check(processes.share.size)
     method, recipe, seed = experiment.method, experiment.recipe, experiment.seed
     num_classes = data.num_classes if method.discovers else data.num_seen
     body = experiment.backbone.build(data.labeled.shape[1], step_rng(seed, 0, "backbone"))
     weights = experiment.backbone.weights if pretrained else None
+    if weights is not None:
+        check_origin(experiment.backbone, weights)
     fit = load_backbone(body, weights) if weights is not None else None
     body.learn_last(recipe.trainable_stages, recipe.frozen_statistics)
     generator = step_rng(seed, 0, "head")
@@ -228,9 +229,7 @@ def outputs(model: Model, inputs: Tensor, processes: Processes = ALONE) -> Itera
     """
     model.eval()
     for chunk in torch.split(inputs, CHUNK * processes.share.size):
-        with torch.no_grad():
-            features = _embedded(model, chunk, processes)
-            yield model.head(features)
+        yield model.head(_embedded(model, chunk, processes))
 
 
 def _embedded(model: Model, images: Tensor, processes: Processes) -> Tensor:
@@ -258,4 +257,4 @@ def steps_per_epoch(recipe: Recipe, data: TrainingData) -> int:
 
 def number_of_steps(recipe: Recipe, data: TrainingData) -> int:
     """The steps of a whole run."""
-    return recipe.steps or recipe.epochs * steps_per_epoch(recipe, data)
+    return recipe.steps or (recipe.epochs or 0) * steps_per_epoch(recipe, data)

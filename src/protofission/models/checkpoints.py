@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from protofission.errors import InputError, printable, require
-from protofission.models.backbones import Backbone, PreactivatedBlock
-from protofission.models.weight_files import few, read_tensors
+from protofission.models.backbones import Backbone, BackboneSpec, PreactivatedBlock
+from protofission.models.weight_files import few, origin_of, read_tensors
+from protofission.options import as_text
 
 COLUMNS = 80
 
@@ -157,6 +158,20 @@ def load_backbone(backbone: Backbone, source: str) -> Fit:
     return fit
 
 
+def check_origin(spec: BackboneSpec, source: str) -> None:
+    """Refuse weights of ours that were made for another net, though their tensors may fit."""
+    origin = origin_of(source)
+    for name in ("block", "width", "blocks", "stem", "shortcut", "pixels"):
+        wanted = getattr(spec, name)
+        found = origin.get(name, wanted)
+        same = tuple(found) == wanted if isinstance(found, list) else found == wanted
+        require(
+            same,
+            f"{printable(source)} does not fit the backbone: it was made with backbone.{name}="
+            f"{as_text(found)}, not {as_text(wanted)}.",
+        )
+
+
 def compare(backbone: Backbone, source: str) -> Fit:
     """How weights would fit a backbone, which stays as it is."""
     return _compared(backbone, source)[0]
@@ -269,7 +284,7 @@ def _misfit(fit: Fit) -> str:
     ]
     return (
         f"{printable(fit.source)} does not fit the backbone: {fit.loaded} of its tensors fit, "
-        f"{', '.join(kinds)}; {_remedy(fit)}."
+        f"{', '.join(kinds)}; {_remedy(fit)} (`protofission weights` lists them all)."
     )
 
 

@@ -5,6 +5,7 @@ Files are data: no code in them is run.
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Iterable
@@ -59,6 +60,27 @@ def read_tensors(source: str) -> dict[str, Tensor]:
     raise InputError(
         f"There are no packaged weights {source!r}: give a checkpoint file or a finished run."
     )
+
+
+def origin_of(source: str) -> dict[str, Any]:
+    """The backbone that weights of ours were made for, by its options; nothing of others'."""
+    path = Path(os.path.expanduser(source))
+    try:
+        if path.is_dir():
+            return dict(json.loads((path / "experiment.json").read_bytes())["backbone"])
+        file = path if path.exists() else packaged()[source]
+        return dict(card_of(file.read_bytes())["backbone"])
+    except (OSError, KeyError, ValueError, TypeError, InputError):
+        return {}
+
+
+def card_of(content: bytes) -> dict[str, Any]:
+    """How a packed backbone was made; nothing for files of others."""
+    try:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        return dict(json.loads(header["__metadata__"]["card"]))
+    except (KeyError, ValueError, TypeError):
+        return {}
 
 
 def _run(folder: Path) -> dict[str, Tensor]:
