@@ -387,7 +387,7 @@ def test_half_of_our_statistics_is_damage(tmp_path: Path) -> None:
 def test_statistics_without_a_place_are_refused_with_their_remedy(tmp_path: Path) -> None:
     source = saved(ours(standardise=True).state_dict(), tmp_path / "standardised.safetensors")
     sentence = refused(ours(), source)
-    assert sentence.endswith("; set backbone.standardise=true.")
+    assert "; set backbone.standardise=true (" in sentence
     assert "3 unexpected" in sentence
 
 

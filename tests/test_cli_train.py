@@ -105,6 +105,8 @@ def test_resuming_needs_the_word_and_an_unfinished_run(call: Call, tmp_path: Pat
         (["--processes", "0"], "processes = 0 must be at least 1"),
         (["--processes", "5"], "cannot be shared by 5 processes"),
         (["--save-every", "nan"], "save_every = nan"),
+        (["--nodes", "2"], "nodes = 2 wants NODE_RANK, MASTER_ADDR, MASTER_PORT"),
+        (["--set", "recipe.steps=5"], "one of them must be none"),
         (["--set", "backbone=resnet19"], "Did you mean 'resnet18'?"),
         (["--set", "backbone.blocks=1,0"], "blocks of stage 2 = 0"),
         (["--set", "backbone.pixels=cifar10"], "set backbone.pixels=unit"),
@@ -124,6 +126,8 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(
     monkeypatch.setenv("PROTOFISSION_DATA", str(tmp_path / "no data"))
     monkeypatch.setattr("protofission.presets.best_accelerator", lambda: "cpu")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
     done = call("train", "orca", "--out", tmp_path / "run", *arguments)
     assert done.code == 2
     assert words in done.err
@@ -137,8 +141,17 @@ def test_a_checkpoint_of_another_net_is_refused(call: Call, simclr: Path, tmp_pa
     wide = ("--set", "backbone.width=8")
     done = call("train", "orca", "--out", tmp_path / "run", "--set", weights, *wide, *QUICK)
     assert done.code == 2
-    assert "does not fit the backbone" in done.err
+    assert "it was made with backbone.width=16, not 8" in done.err
+    stem = ("--set", "backbone.shortcut=stride")
+    done = call("train", "orca", "--out", tmp_path / "run", "--set", weights, *stem, *QUICK)
+    assert "it was made with backbone.shortcut=mean, not stride" in done.err
+    foreign = tmp_path / "foreign.safetensors"
+    foreign.write_bytes((simclr / "weights.safetensors").read_bytes())
+    weights = f"backbone.weights={foreign}"
+    done = call("train", "orca", "--out", tmp_path / "run", "--set", weights, *wide, *QUICK)
+    assert done.code == 2
     assert "is 16 x 1 x 3 x 3, not 8 x 1 x 3 x 3" in done.err
+    assert "`protofission weights` lists them all" in done.err
     assert not (tmp_path / "run" / "experiment.json").exists()
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from protofission.errors import InputError
 from protofission.folder import RunFolder
@@ -117,6 +118,10 @@ def test_a_folder_with_other_files_is_not_written_to(tmp_path: Path) -> None:
     for resume in (False, True):
         with pytest.raises(InputError, match=r"holds other files, such as thesis\.tex"):
             check_folder(RunFolder(tmp_path), small("orca"), resume=resume)
+    (tmp_path / "thesis.tex").rename(tmp_path / "weights.safetensors")  # a name that is ours
+    with pytest.raises(InputError, match="holds other files"):
+        check_folder(RunFolder(tmp_path), small("orca"), resume=True)
+    (tmp_path / "weights.safetensors").rename(tmp_path / "thesis.tex")
     with pytest.raises(InputError, match="is a file"):
         check_folder(RunFolder(tmp_path / "thesis.tex"), small("orca"), resume=False)
 
@@ -130,6 +135,27 @@ def test_a_damaged_state_is_named(damage: bytes, tmp_path: Path) -> None:
     moments.close()  # type: ignore[attr-defined]
     (tmp_path / "state.safetensors").write_bytes(damage)
     with pytest.raises(InputError, match=r"state\.safetensors is missing or damaged"):
+        next(perform(experiment, digits(), folder, resume=True))
+
+
+@pytest.mark.parametrize("content", ["{}", '{"a": 1}', "[1, 2]", "no json"])
+def test_another_experiment_file_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "experiment.json").write_text(content)
+    with pytest.raises(InputError, match=r"another experiment|missing or damaged"):
+        check_folder(RunFolder(tmp_path), small("orca"), resume=True)
+    assert (tmp_path / "experiment.json").read_text() == content
+
+
+def test_a_state_of_another_model_is_named(tmp_path: Path) -> None:
+    experiment, folder = small("orca"), RunFolder(tmp_path)
+    moments = perform(experiment, digits(), folder, save_every=0)
+    next(moments)
+    next(moments)
+    moments.close()  # type: ignore[attr-defined]
+    saved = folder.saved_state()
+    assert saved is not None
+    folder.save_state({**saved[0], "model.head.weight": torch.zeros(3, 3)}, saved[1])
+    with pytest.raises(InputError, match="is not of this version's model"):
         next(perform(experiment, digits(), folder, resume=True))
 
 
