@@ -73,7 +73,7 @@ def bare(value: Experiment, rows: int) -> Callable[[], None]:
 
     def work() -> None:
         backbone.zero_grad()
-        backbone(inputs).square().mean().backward()
+        backbone(inputs).square().sum().backward()
 
     return work
 
