@@ -45,7 +45,7 @@ def test_their_cards_tell_how_they_were_made() -> None:
     assert found["simclr-cifar100"]["metrics"]["neighbours"] == pytest.approx(0.3441, abs=1e-4)
 
 
-@pytest.mark.parametrize(("name", "least"), zip(NAMES, (0.55, 0.2), strict=True))
+@pytest.mark.parametrize(("name", "least"), [(NAMES[0], 0.55), (NAMES[1], 0.2)])
 def test_their_features_tell_classes_apart(name: str, least: float) -> None:
     folder = os.environ.get("PROTOFISSION_DATA", "")
     if not folder or not Path(folder).exists():
