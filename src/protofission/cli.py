@@ -10,8 +10,9 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter, Token
 
@@ -88,22 +89,33 @@ def demo(
     run_demo(jobs, out / "report.html", command, Console())
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """How a run is carried out, whatever is trained."""
+
+    out: Annotated[Path, Parameter(name=["--out", "-o"])]
+    """The folder of the run, a new one."""
+    seed: Whole = 0
+    """Of all that is random in training."""
+    set_: Set = ()
+    """key=value changes an option; `protofission methods NAME --preset P` lists them."""
+    resume: Annotated[bool, Parameter(negative="")] = False
+    """Go on with the unfinished run in the folder."""
+    processes: Whole = 1
+    """How many on this machine; with accelerators, one a device."""
+    nodes: Whole = 1
+    """How many machines; NODE_RANK, MASTER_ADDR and MASTER_PORT tell each its place."""
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; the best there is, if not said."""
+    save_every: float = 60.0
+    """The least seconds from one saved state to the next."""
+    track: Annotated[bool, Parameter(negative="")] = False
+    """Write curves for TensorBoard into the folder."""
+
+
 @app.command
-def train(
-    method: str,
-    /,
-    *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])],
-    preset: str = "digits",
-    seed: Whole = 0,
-    set_: Set = (),
-    resume: Annotated[bool, Parameter(negative="")] = False,
-    processes: Whole = 1,
-    nodes: Whole = 1,
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto",
-    save_every: float = 60.0,
-    track: Annotated[bool, Parameter(negative="")] = False,
-) -> None:
+def train(method: str, /, *, preset: str = "digits", running: Running) -> None:
     """Train a method, judge it, and leave all of it in one folder.
 
     A run that was stopped or killed goes on with --resume, and ends in the same bits as one that
@@ -122,45 +134,14 @@ def train(
     ----------
     method
         By name; `protofission methods` lists them.
-    out
-        The folder of the run, a new one.
     preset
         The named experiment to start from; `protofission presets` lists them.
-    seed
-        Of all that is random in training.
-    set_
-        key=value changes an option; `protofission methods NAME --preset P` lists them.
-    resume
-        Go on with the unfinished run in the folder.
-    processes
-        How many on this machine; with accelerators, one a device.
-    nodes
-        How many machines; NODE_RANK, MASTER_ADDR and MASTER_PORT tell each its place.
-    accelerator
-        Where to train; the best there is, if not said.
-    save_every
-        The least seconds from one saved state to the next.
-    track
-        Write curves for TensorBoard into the folder.
     """
-    launch = Launch(processes, nodes, accelerator)
-    carry_out(preset, method, seed, set_, out, launch, resume, save_every, track)
+    carry_out(method, preset, running)
 
 
 @app.command
-def pretrain(
-    *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])],
-    preset: str = "cpu/cifar10",
-    seed: Whole = 0,
-    set_: Set = (),
-    resume: Annotated[bool, Parameter(negative="")] = False,
-    processes: Whole = 1,
-    nodes: Whole = 1,
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto",
-    save_every: float = 60.0,
-    track: Annotated[bool, Parameter(negative="")] = False,
-) -> None:
+def pretrain(*, preset: str = "cpu/cifar10", running: Running) -> None:
     """Pretrain a backbone by SimCLR, without labels; they only measure how it goes.
 
     The folder is then the start of other runs: --set backbone.weights=FOLDER. The accuracy of the
@@ -175,53 +156,14 @@ def pretrain(
 
     Parameters
     ----------
-    out
-        The folder of the run, a new one.
     preset
         The named experiment to start from; `protofission presets` lists them.
-    seed
-        Of all that is random in training.
-    set_
-        key=value changes an option; `protofission methods simclr --preset P` lists them.
-    resume
-        Go on with the unfinished run in the folder.
-    processes
-        How many on this machine; with accelerators, one a device.
-    nodes
-        How many machines; NODE_RANK, MASTER_ADDR and MASTER_PORT tell each its place.
-    accelerator
-        Where to train; the best there is, if not said.
-    save_every
-        The least seconds from one saved state to the next.
-    track
-        Write curves for TensorBoard into the folder.
     """
-    launch = Launch(processes, nodes, accelerator)
-    carry_out(preset, "simclr", seed, set_, out, launch, resume, save_every, track)
+    carry_out("simclr", preset, running)
 
 
-class Launch(NamedTuple):
-    """How many processes, and where."""
-
-    processes: int
-    nodes: int
-    accelerator: str
-
-
-def carry_out(
-    preset: str,
-    method: str,
-    seed: int,
-    assignments: Sequence[str],
-    out: Path,
-    launch: Launch,
-    resume: bool,
-    save_every: float,
-    track: bool,
-) -> None:
+def carry_out(method: str, preset: str, running: Running) -> None:
     """What `train` and `pretrain` share: refuse what can be refused, start processes, train."""
-    from dataclasses import replace
-
     from rich.console import Console
 
     from protofission import diagnosis
@@ -234,16 +176,18 @@ def carry_out(
     from protofission.session import Tracker, show_run, warn
 
     experiment = experiment_of(preset, method)
-    for assignment in assignments:
+    for assignment in running.set_:
         experiment = override(experiment, assignment)
-    experiment = replace(experiment, seed=seed)
-    experiment.check(max(1, launch.processes * launch.nodes))
-    check_accelerator(preset, launch.accelerator)
-    folder, console = RunFolder(out), Console()
-    check_folder(folder, experiment, resume=resume)
-    tracker = Tracker(folder) if track else None
+    experiment = replace(experiment, seed=running.seed)
+    experiment.check(max(1, running.processes * running.nodes))
+    check_accelerator(preset, running.accelerator)
+    folder, console = RunFolder(running.out), Console()
+    check_folder(folder, experiment, resume=running.resume)
+    tracker = Tracker(folder) if running.track else None
     data = experiment.data.load()
-    processes = launched(*launch, experiment.recipe.precision)
+    processes = launched(
+        running.processes, running.nodes, running.accelerator, experiment.recipe.precision
+    )
     if processes.first:
         for warning in diagnosis.at_the_start(experiment):
             warn(console, warning)
@@ -252,9 +196,9 @@ def carry_out(
         data,
         folder,
         console,
-        resume=resume,
+        resume=running.resume,
         processes=processes,
-        save_every=save_every,
+        save_every=running.save_every,
         tracker=tracker,
     )
 
