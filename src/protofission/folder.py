@@ -22,6 +22,7 @@ from torch import Tensor
 from protofission.errors import InputError
 from protofission.evaluate import Predictions, Summary
 from protofission.history import Epoch, Progress, as_plain_json, epochs, summary_of
+from protofission.models.weight_files import plain_part
 from protofission.whole import is_partial, write_whole
 
 Read = TypeVar("Read")
@@ -136,8 +137,7 @@ class RunFolder:
 
 def _state(content: bytes) -> tuple[dict[str, Tensor], Progress]:
     tensors = load_tensors(content)
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    plain = json.loads(header["__metadata__"]["progress"])
+    plain = plain_part(content, "progress")
     return tensors, Progress(epochs(plain["history"]), plain["steps"])
 
 

@@ -77,10 +77,15 @@ def origin_of(source: str) -> dict[str, Any]:
 def card_of(content: bytes) -> dict[str, Any]:
     """How a packed backbone was made; nothing for files of others."""
     try:
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        return dict(json.loads(header["__metadata__"]["card"]))
+        return dict(plain_part(content, "card"))
     except (KeyError, ValueError, TypeError):
         return {}
+
+
+def plain_part(content: bytes, name: str) -> Any:
+    """The JSON that a safetensors file carries under a name beside its tensors."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return json.loads(header["__metadata__"][name])
 
 
 def _run(folder: Path) -> dict[str, Tensor]:
