@@ -79,7 +79,7 @@ def bare(value: Experiment, rows: int) -> Callable[[], None]:
 
 
 def steps(value: Experiment, data: TrainingData) -> Iterator[object]:
-    return train(start(value, data), value, data, NATURAL)
+    return train(start(value, data, NATURAL), value, data, NATURAL)
 
 
 def losses(method: str, head: nn.Module, features: Tensor, layout: Layout) -> Callable[[], None]:

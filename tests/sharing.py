@@ -29,7 +29,7 @@ RECIPE = (
 def outcome(name: str, processes: Processes = ALONE) -> dict[str, Tensor]:
     """Losses, gradients of the last step, weights, and predictions with their metrics."""
     data, experiment = digits(), small(name, *RECIPE)
-    state = start(experiment, data.training, processes)
+    state = start(experiment, data.training, data.augmentations, processes)
     for module in state.model.backbone.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             module.eval()
@@ -43,7 +43,9 @@ def outcome(name: str, processes: Processes = ALONE) -> dict[str, Tensor]:
         found[f"{name}/gradient/{key}"] = parameter.grad
         found[f"{name}/weight/{key}"] = parameter.detach()
     if experiment.method.classifies:
-        predictions = predict(state.judged, experiment, data.training, data.test, processes)
+        predictions = predict(
+            state.judged, experiment, data.training, data.test, processes=processes
+        )
         found[f"{name}/scores"] = torch.from_numpy(predictions.ood_scores)
         found[f"{name}/confusion"] = torch.from_numpy(predictions.confusion)
     return {key: value.clone().contiguous() for key, value in found.items()}

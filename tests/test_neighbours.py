@@ -99,19 +99,19 @@ def test_the_labeled_images_judge_the_test_images_of_seen_classes_alone():
     training = TrainingData(labeled, labels, points(0), 2, 4)
     inputs = points(2, 94, 97, 40, 60, 91, 181, 271)
     truth = np.array([0, 1, 1, 1, 0, 3, 2, 3])
-    test = TestData(inputs, truth, np.zeros((8, 1, 1, 2), np.uint8))
+    test = TestData(inputs, truth)
     for k in (1, 2):
         assert neighbour_accuracy(Plain(), training, test, k) == pytest.approx(3 / 5)
     novel = truth >= 2
     for number in (0, 2, 3):  # novel images change nothing
         keep = torch.from_numpy(~novel | (np.cumsum(novel) <= number))
-        fewer = TestData(inputs[keep], truth[keep.numpy()], test.pixels[keep.numpy()])
+        fewer = TestData(inputs[keep], truth[keep.numpy()])
         assert neighbour_accuracy(Plain(), training, fewer, 1) == pytest.approx(3 / 5)
 
 
 def test_the_number_of_neighbours_is_the_number_that_vote():
     """The nearest is of class 0; the second and the third, almost as near, are of class 1."""
     training = TrainingData(points(0, 1, 2), torch.tensor([0, 1, 1]), points(0), 2, 2)
-    test = TestData(points(-1), np.array([1]), np.zeros((1, 1, 1, 2), np.uint8))
+    test = TestData(points(-1), np.array([1]))
     found = [neighbour_accuracy(Plain(), training, test, k) for k in (1, 3, 99)]
     assert found == [0.0, 1.0, 1.0]

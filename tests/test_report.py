@@ -76,7 +76,7 @@ def data_of(names: tuple[str, ...] = NAMES, num_seen: int = 2, labels: Any = LAB
     ids = tuple(range(len(names)))
     places = np.arange(12)
     split = Split("orca", 0, ids[:num_seen], ids[num_seen:], places[:2], places, places)
-    test = TestData(torch.zeros(12, 1, 4, 4), labels, PIXELS)
+    test = TestData(torch.from_numpy(PIXELS), labels)
     return Data(training, test, DIGITS, split, names)
 
 

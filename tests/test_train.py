@@ -21,7 +21,7 @@ from runs import digits, small
 
 
 def trained(experiment: Experiment, data: Data) -> TrainState:
-    state = start(experiment, data.training)
+    state = start(experiment, data.training, data.augmentations)
     for _ in train(state, experiment, data.training, data.augmentations):
         pass
     return state
@@ -73,10 +73,10 @@ def test_the_global_generator_is_neither_read_nor_moved(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_training_that_stops_and_goes_on_equals_training_that_does_not(name: str) -> None:
     data, experiment = digits().training, small(name)
-    whole = start(experiment, data)
+    whole = start(experiment, data, DIGITS)
     for _ in train(whole, experiment, data, DIGITS):
         pass
-    halves = start(experiment, data)
+    halves = start(experiment, data, DIGITS)
     for report in train(halves, experiment, data, DIGITS):
         if report.step == 3:
             break
@@ -87,7 +87,7 @@ def test_training_that_stops_and_goes_on_equals_training_that_does_not(name: str
 
 def test_only_the_last_stages_and_the_head_learn() -> None:
     data, experiment = digits().training, small("orca+pf", "recipe.trainable_stages=1")
-    state = start(experiment, data)
+    state = start(experiment, data, DIGITS)
     before = {name: value.clone() for name, value in state.model.state_dict().items()}
     for _ in train(state, experiment, data, DIGITS):
         pass
@@ -98,7 +98,7 @@ def test_only_the_last_stages_and_the_head_learn() -> None:
 
 def test_without_trainable_stages_the_backbone_stays_as_it_is() -> None:
     data, experiment = digits().training, small("orca", "recipe.trainable_stages=0")
-    state = start(experiment, data)
+    state = start(experiment, data, DIGITS)
     before = {name: value.clone() for name, value in state.model.backbone.state_dict().items()}
     for _ in train(state, experiment, data, DIGITS):
         pass
@@ -108,7 +108,7 @@ def test_without_trainable_stages_the_backbone_stays_as_it_is() -> None:
 def test_weight_decay_spares_delta_unless_asked() -> None:
     data = digits().training
     for assignments, decays in ([], 0.0), (["recipe.decay_delta=true"], 5e-4):
-        state = start(small("orca+pf", *assignments), data)
+        state = start(small("orca+pf", *assignments), data, DIGITS)
         (delta,) = (p for n, p in state.model.named_parameters() if n == "head.delta")
         (group,) = (g for g in state.optimizer.param_groups if any(p is delta for p in g["params"]))
         assert group["weight_decay"] == decays
@@ -116,7 +116,7 @@ def test_weight_decay_spares_delta_unless_asked() -> None:
 
 def test_orca_surveys_the_pool_before_each_epoch() -> None:
     data, experiment = digits().training, small("orca")
-    state = start(experiment, data)
+    state = start(experiment, data, DIGITS)
     with torch.no_grad():
         probs = state.model.eval()(floats(data.unlabeled)).logits.softmax(-1)
     expected = 1 - probs.amax(1).mean()
@@ -131,7 +131,7 @@ def test_orca_surveys_the_pool_before_each_epoch() -> None:
 
 def test_a_running_mean_of_the_usage_is_kept_with_scope_ema() -> None:
     data = digits().training
-    state = start(small("supervised+pf", "method.diversity_scope=ema"), data)
+    state = start(small("supervised+pf", "method.diversity_scope=ema"), data, DIGITS)
     even = state.memory.get_buffer("usage").clone()
     for _ in train(state, small("supervised+pf", "method.diversity_scope=ema"), data, DIGITS):
         pass

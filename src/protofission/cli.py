@@ -115,7 +115,108 @@ class Running:
 
 
 @app.command
-def train(method: str, /, *, preset: str = "digits", running: Running) -> None:
+def embed(
+    data: str,
+    /,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    encoder: str = "efficientnet-lite0",
+    plain: Whole = 1,
+    weak: Whole = 3,
+    strong: Whole = 2,
+    simclr: Whole = 0,
+    views: Annotated[str | None, Parameter(show_default=False)] = None,
+    folder: Annotated[Path | None, Parameter(show_default=False)] = None,
+    seed: Whole = 0,
+    processes: Annotated[Whole | None, Parameter(show_default=False)] = None,
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto",
+    set_: Set = (),
+) -> None:
+    """Compute the features of images and of their augmented views, once, into a store.
+
+    Any method then trains on the store in minutes. An embedding that was stopped or killed goes on
+    where it was with the same command; its bytes do not depend on the number of processes.
+
+    Examples:
+
+        protofission embed cifar10 --out stores/cifar10
+        protofission embed photos/ --out stores/photos --set size=224
+        protofission embed cifar10 --encoder simclr-cifar10 --out stores/own
+        protofission embed photos/ --encoder ~/models/clip-vit-base --out stores/clip
+        protofission train orca+pf --store stores/cifar10 --out runs/pf
+
+    Parameters
+    ----------
+    data
+        A data set by name, a folder with class subfolders or of images alone, or a CSV or Parquet
+        list.
+    out
+        The folder of the store.
+    encoder
+        efficientnet-lite0 (packaged); packaged weights, a checkpoint or a run of ours; a folder or
+        hub name for transformers; an ONNX file. KIND:SOURCE says which, if it is not plain.
+    plain
+        The image as it is; it is always there once.
+    weak
+        Versions of the weak view: ORCA wants 2 that differ.
+    strong
+        Versions of the strong view.
+    simclr
+        Versions of SimCLR's view: SimCLR wants 2.
+    views
+        The augmentation by name, if not the data set's usual one.
+    folder
+        Where the files of a named data set are, if not in $PROTOFISSION_DATA or the cache folder.
+    seed
+        Of the random views.
+    processes
+        How many compute; as many as there are processors, if not said.
+    accelerator
+        Where to compute; the best there is, if not said.
+    set_
+        option=value of the encoder, such as size=128.
+    """
+    from rich.console import Console
+
+    from protofission.data.filling import check_destination
+    from protofission.embed import ViewCounts, images_of, usual_processes
+    from protofission.models.encoders import encoder_named
+    from protofission.options import override
+    from protofission.processes import device_named
+    from protofission.session import show_embedding
+
+    check_destination(out)
+    counts = ViewCounts(plain, weak, strong, simclr)
+    spec = encoder_named(encoder)
+    for assignment in set_:
+        spec = override(spec, assignment)
+    device = device_named(accelerator)
+    if processes is None:
+        processes = usual_processes() if device.type == "cpu" else 1
+    loaded = spec.load(device)
+    images = images_of(data, loaded.decode, None if folder is None else str(folder))
+    show_embedding(
+        images,
+        spec,
+        out,
+        counts,
+        Console(),
+        views=views,
+        seed=seed,
+        processes=processes,
+        encoder=loaded,
+    )
+
+
+@app.command
+def train(
+    method: str,
+    /,
+    *,
+    preset: Annotated[str | None, Parameter(show_default=False)] = None,
+    store: Annotated[Path | None, Parameter(show_default=False)] = None,
+    running: Running,
+) -> None:
     """Train a method, judge it, and leave all of it in one folder.
 
     A run that was stopped or killed goes on with --resume, and ends in the same bits as one that
@@ -127,6 +228,7 @@ def train(method: str, /, *, preset: str = "digits", running: Running) -> None:
         protofission train orca+pf --out runs/pf --set backbone.weights=runs/simclr
         protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track
         protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track --resume
+        protofission train orca+pf --store stores/cifar10 --out runs/features
         protofission train orca+pf --preset paper/cifar10 --out runs/paper --processes 4
         torchrun --nproc-per-node 2 -m protofission train orca --out runs/two
 
@@ -135,9 +237,14 @@ def train(method: str, /, *, preset: str = "digits", running: Running) -> None:
     method
         By name; `protofission methods` lists them.
     preset
-        The named experiment to start from; `protofission presets` lists them.
+        The named experiment to start from; `protofission presets` lists them. If not said, digits,
+        or features with a store.
+    store
+        A folder of features, as `protofission embed` makes it.
     """
-    carry_out(method, preset, running)
+    named = preset or ("digits" if store is None else "features")
+    data = () if store is None else (f"data.store={store}",)
+    carry_out(method, named, replace(running, set_=(*data, *running.set_)))
 
 
 @app.command
@@ -173,7 +280,7 @@ def carry_out(method: str, preset: str, running: Running) -> None:
     from protofission.presets import preset as experiment_of
     from protofission.processes import launched
     from protofission.run import check_folder
-    from protofission.session import Tracker, show_run, warn
+    from protofission.session import Tracker, show_loading, show_run, warn
 
     experiment = experiment_of(preset, method)
     for assignment in running.set_:
@@ -184,10 +291,10 @@ def carry_out(method: str, preset: str, running: Running) -> None:
     folder, console = RunFolder(running.out), Console()
     check_folder(folder, experiment, resume=running.resume)
     tracker = Tracker(folder) if running.track else None
-    data = experiment.data.load()
     processes = launched(
         running.processes, running.nodes, running.accelerator, experiment.recipe.precision
     )
+    data = show_loading(experiment, processes, console)
     if processes.first:
         for warning in diagnosis.at_the_start(experiment):
             warn(console, warning)

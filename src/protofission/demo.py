@@ -12,6 +12,7 @@ from protofission.data.datasets import Data, DataSpec
 from protofission.errors import UnknownKeyError, require, unknown
 from protofission.experiment import Experiment
 from protofission.folder import RunFolder
+from protofission.models.backbones import BackboneSpec
 from protofission.options import override
 from protofission.presets import fits_a_cpu, preset
 from protofission.report.page import write_page
@@ -76,14 +77,15 @@ def plan(
     for seed in range(first_seed, first_seed + seeds):
         for experiment in named.values():
             seeded = replace(experiment, seed=seed)
-            if experiment.backbone.weights is None:
+            backbone = experiment.backbone
+            if isinstance(backbone, BackboneSpec) and backbone.weights is None:
                 images = replace(experiment.data, pool_has_labeled=True)
-                start = replace(simclr, backbone=experiment.backbone, data=images, seed=seed)
+                start = replace(simclr, backbone=backbone, data=images, seed=seed)
                 start.check()
                 pretrained = folder_of(start, runs)
                 jobs.setdefault(pretrained, Job(start, pretrained))
                 weights = str(pretrained.path)
-                seeded = replace(seeded, backbone=replace(experiment.backbone, weights=weights))
+                seeded = replace(seeded, backbone=replace(backbone, weights=weights))
             folder = folder_of(seeded, runs)
             jobs[folder] = Job(seeded, folder)
     return list(jobs.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from protofission.experiment import Experiment
 from protofission.history import Epoch
+from protofission.models.adapters import AdapterSpec
 
 EARLY = 0.25
 """The share of training before which nothing is said: every run begins without trust."""
@@ -14,11 +15,13 @@ ONE_PROTOTYPE = 1.2
 
 def at_the_start(experiment: Experiment) -> list[str]:
     """What can be told before the first step."""
-    stages = experiment.recipe.trainable_stages
-    if stages is None or stages == experiment.backbone.stages or experiment.backbone.weights:
+    stages, backbone = experiment.recipe.trainable_stages, experiment.backbone
+    if stages is None or stages == backbone.stages or isinstance(backbone, AdapterSpec):
+        return []
+    if backbone.weights is not None:
         return []
     return [
-        f"{experiment.backbone.stages - stages} of {experiment.backbone.stages} stages are frozen "
+        f"{backbone.stages - stages} of {backbone.stages} stages are frozen "
         "and random: name pretrained weights by backbone.weights=..., or set "
         "recipe.trainable_stages=none."
     ]

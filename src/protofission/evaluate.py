@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from protofission.data.images import TestData, TrainingData
+from protofission.data.images import TestData, TrainingData, floats
 from protofission.experiment import Experiment
 from protofission.metrics import (
     Accuracy,
@@ -28,11 +29,13 @@ from protofission.models.model import Model
 from protofission.processes import ALONE, Processes
 from protofission.records import Output
 from protofission.scores import SCORES
-from protofission.train import outputs
+from protofission.train import Plain, embedded, outputs
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
+CLUSTERED = 50_000
+"""Rejected images that k-means looks at."""
 QUERIES = 1000
 """Images whose neighbours are looked for at once."""
 
@@ -114,30 +117,38 @@ def predict(
     experiment: Experiment,
     training: TrainingData,
     test: TestData,
+    plain: Plain = floats,
     processes: Processes = ALONE,
 ) -> Predictions:
-    """Predictions for the test images.
+    """Predictions for the test images, chunk by chunk.
 
     A method that has no heads for novel classes speaks of them as ORCA made such methods do: it
     rejects, then clusters the features of what it rejected, by k-means for the novel classes.
+
+    Args:
+        plain: makes of inputs what the backbone takes.
     """
-    chunks = list(outputs(model, test.inputs, processes))
-    scores = torch.cat([ood_scores(chunk, experiment, training.num_seen) for chunk in chunks])
-    heads = torch.cat([chunk.nearest.argmax(-1) for chunk in chunks])
-    slots, sims = _nearest_slots(torch.cat([chunk.similarities for chunk in chunks]), heads)
-    num_novel = training.num_classes - training.num_seen
+    num_seen, num_novel = training.num_seen, training.num_classes - training.num_seen
+    rows = []
+    for chunk in outputs(model, test.inputs, plain, processes):
+        claimed = chunk.nearest.argmax(-1)
+        slot, similarity = _nearest_slots(chunk.similarities, claimed)
+        rows.append((claimed, slot, similarity, ood_scores(chunk, experiment, num_seen)))
+        prototypes = chunk.prototypes
+    heads, slots, sims, scores = (torch.cat(column) for column in zip(*rows, strict=True))
     if not experiment.method.discovers and num_novel:
         labeled = [
-            ood_scores(chunk, experiment, training.num_seen)
-            for chunk in outputs(model, training.labeled, processes)
+            ood_scores(chunk, experiment, num_seen)
+            for chunk in outputs(model, training.labeled, plain, processes)
         ]
         rejected = scores > torch.cat(labeled).quantile(experiment.judging.keep)
-        features = torch.cat([chunk.features for chunk in chunks])
-        heads[rejected] = training.num_seen + clusters(
-            features[rejected], num_novel, experiment.seed
-        )
+        heads[rejected] = num_seen + clusters(
+            lambda some: embedded(model, test.inputs[rejected.cpu()][some], plain, processes),
+            int(rejected.sum()),
+            num_novel,
+            experiment.seed,
+        ).to(heads.device)
         slots[rejected] = NO_SLOT
-    prototypes = chunks[0].prototypes
     return Predictions(
         labels=test.labels,
         heads=heads.cpu().numpy(),
@@ -158,15 +169,24 @@ def ood_scores(output: Output, experiment: Experiment, num_seen: int) -> Tensor:
     return SCORES[experiment.judging.ood_score](output.logits[:, heads], probs[:, heads])
 
 
-def clusters(features: Tensor, number: int, seed: int) -> Tensor:
-    """(N,): the k-means cluster of each row."""
+def clusters(features: Callable[[slice], Tensor], rows: int, number: int, seed: int) -> Tensor:
+    """(rows,): the k-means cluster of each row, by the means of at most `CLUSTERED` of them.
+
+    Args:
+        features: of some rows, (n, D).
+    """
     from sklearn.cluster import KMeans
 
-    if len(features) <= number:
-        return torch.arange(len(features), device=features.device)
+    if rows <= number:
+        return torch.arange(rows)
+    step = -(-rows // CLUSTERED)
     means = KMeans(number, n_init=10, random_state=seed)
-    found = torch.from_numpy(means.fit_predict(features.cpu().numpy()))
-    return found.long().to(features.device)
+    means.fit(features(slice(None, None, step)).cpu().numpy())
+    if step == 1:
+        return torch.from_numpy(means.labels_).long()
+    parts = [slice(start, start + CLUSTERED) for start in range(0, rows, CLUSTERED)]
+    found = [means.predict(features(part).cpu().numpy()) for part in parts]
+    return torch.from_numpy(np.concatenate(found)).long()
 
 
 def neighbour_accuracy(
@@ -174,12 +194,13 @@ def neighbour_accuracy(
     training: TrainingData,
     test: TestData,
     neighbours: int,
+    plain: Plain = floats,
     processes: Processes = ALONE,
 ) -> float:
     """How often the labeled images nearest to a test image of a seen class tell its class."""
     seen = test.labels < training.num_seen
     bank, queries = (
-        torch.cat([chunk.features for chunk in outputs(model, inputs, processes)])
+        embedded(model, inputs, plain, processes)
         for inputs in (training.labeled, test.inputs[torch.from_numpy(seen)])
     )
     found = neighbour_classes(bank, training.labels.to(bank.device), queries, neighbours)

@@ -11,7 +11,8 @@ from protofission.data.datasets import DataSpec
 from protofission.errors import check_choices, require, unknown
 from protofission.fission import check_sizes
 from protofission.methods import Method, method_named
-from protofission.models.backbones import BackboneSpec, Statistics, backbone_named
+from protofission.models.backbones import BackboneSpec, Statistics
+from protofission.models.bodies import BodySpec, body_named
 from protofission.models.heads import HeadSpec
 from protofission.options import FIXED, NAMED
 from protofission.processes import Precision
@@ -65,6 +66,9 @@ class Recipe:
     frozen_statistics: Statistics = "frozen"
     """Batch-norm statistics of frozen stages: they stay, or follow the batches as ORCA's code has
     it."""
+    trunk_cache: int = 0
+    """Versions of each random view whose maps at the end of the frozen stages are computed once,
+    kept on disk and trained on; with 0, every step makes views of its own."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -94,6 +98,7 @@ class Recipe:
         )
         require(self.clip is None or self.clip > 0, f"clip = {self.clip} must be above 0.")
         require(0 <= self.ema < 1, f"ema = {self.ema} must be at least 0 and below 1.")
+        require(self.trunk_cache >= 0, f"trunk_cache = {self.trunk_cache} must be at least 0.")
 
 
 @dataclass(frozen=True)
@@ -130,8 +135,8 @@ class Experiment:
     method: Method[Any]
     head: HeadSpec
     data: DataSpec = field(default_factory=DataSpec)
-    backbone: BackboneSpec = field(default_factory=BackboneSpec, metadata={NAMED: backbone_named})
-    """A name of protofission.models.backbones.BACKBONES, with its options."""
+    backbone: BodySpec = field(default_factory=BackboneSpec, metadata={NAMED: body_named})
+    """A name of protofission.models.bodies.BODIES, with its options."""
     recipe: Recipe = field(default_factory=Recipe)
     judging: Judging = field(default_factory=Judging)
     seed: int = 0
@@ -158,6 +163,26 @@ class Experiment:
             stages is None or 0 <= stages <= self.backbone.stages,
             f"trainable_stages = {stages} must be between 0 and the backbone's "
             f"{self.backbone.stages} stages.",
+        )
+        if self.recipe.trunk_cache:
+            self._check_trunk_cache(stages)
+
+    def _check_trunk_cache(self, stages: int | None) -> None:
+        """Refuse to keep what every step changes."""
+        frozen = 0 if stages is None else self.backbone.stages - stages
+        require(
+            frozen > 0,
+            f"trunk_cache = {self.recipe.trunk_cache} wants frozen stages, and all "
+            f"{self.backbone.stages} learn: set recipe.trainable_stages=1.",
+        )
+        require(
+            self.recipe.frozen_statistics == "frozen",
+            "trunk_cache wants maps that stay as they are: set recipe.frozen_statistics=frozen.",
+        )
+        require(
+            self.data.store is None,
+            f"trunk_cache is for images, and data.store = {self.data.store} holds features: leave "
+            "one of them out.",
         )
 
 

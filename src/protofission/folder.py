@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -73,26 +71,6 @@ class RunFolder:
         """All files of the folder but those that were being written when a process was killed."""
         found = self.path.iterdir() if self.path.is_dir() else ()
         return sorted(path for path in found if not is_partial(path))
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes out, and clear away what a killed one was writing."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("ab")
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
-        with file as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"Another process is at work in {self.path}: wait for it, or name another "
-                    "folder."
-                ) from None
-            for path in filter(is_partial, self.path.iterdir()):
-                path.unlink(missing_ok=True)
-            yield
 
     def save_state(self, tensors: dict[str, Tensor], progress: Progress) -> None:
         """All that is needed to go on, in one file."""

@@ -12,6 +12,7 @@ from protofission.data.splits import spec_of
 from protofission.errors import require, unknown
 from protofission.experiment import Experiment, Judging, Recipe, experiment_of
 from protofission.methods import FixMatchSigmoid, Method, Orca, WithFission
+from protofission.models.adapters import ADAPTERS
 from protofission.models.backbones import backbone_named
 from protofission.processes import best_accelerator
 
@@ -135,12 +136,24 @@ def fixmatch(dataset: Cifar, name: str) -> Experiment:
 
 def cpu(dataset: Cifar, name: str) -> Experiment:
     """The paper's protocol at a size that two cores finish: the compact net, our own weights."""
-    experiment = experiment_of(name, backbone=backbone_named("compact"))
+    compact = backbone_named("compact")
     if name == "simclr":
+        experiment = experiment_of(name, backbone=compact)
         return _pretraining(experiment, dataset, _CPU_SIMCLR, views="natural-24")
-    pretrained = replace(experiment.backbone, weights=f"simclr-{dataset}")
-    experiment = replace(experiment, backbone=pretrained, judging=Judging(every=5))
+    pretrained = replace(compact, weights=f"simclr-{dataset}")
+    experiment = experiment_of(name, backbone=pretrained, judging=Judging(every=5))
     return _on(dataset, experiment, Recipe(epochs=20, learning_rate=0.05))
+
+
+def features(dataset: Cifar | None, name: str) -> Experiment:
+    """Features of a frozen encoder (`protofission embed`): an adapter and the head learn."""
+    experiment = experiment_of(name, backbone=ADAPTERS["adapter-linear"], judging=Judging(every=5))
+    recipe = Recipe(epochs=30, trainable_stages=None)
+    if name == "simclr":
+        data = DataSpec(dataset, pool_has_labeled=True)
+        recipe = replace(recipe, epoch="pool", unlabeled_batch=512, schedule="cosine")
+        return replace(experiment, data=data, recipe=recipe)
+    return _on(dataset, experiment, recipe)
 
 
 _SIMCLR = Recipe(
@@ -178,7 +191,7 @@ def _pretraining(
     return replace(experiment, data=data, head=head, recipe=recipe, judging=Judging(every=10))
 
 
-def _on(dataset: str, experiment: Experiment, recipe: Recipe) -> Experiment:
+def _on(dataset: str | None, experiment: Experiment, recipe: Recipe) -> Experiment:
     """An experiment with a recipe on a data set.
 
     ORCA's split, views and batches for methods that discover; the paper's mismatched split and
@@ -188,10 +201,13 @@ def _on(dataset: str, experiment: Experiment, recipe: Recipe) -> Experiment:
     method = experiment.method
     data = DataSpec(dataset, split=spec_of("orca"), views="natural-orca")
     if not method.discovers:
-        data = DataSpec(dataset, split=spec_of("ds3l"))
+        # images of one's own seldom have an official test set, which the mismatched split wants
+        split = spec_of("orca" if dataset is None else "ds3l")
+        data = DataSpec(dataset, split=split)
         recipe = replace(recipe, epoch="pool", labeled_batch=64, unlabeled_batch=448)
     if isinstance(method, WithFission):
-        diversity, consistency = (0.001, 0.6) if dataset == "cifar10" else (0.01, 0.3)
+        many = dataset in ("cifar100", "imagenet100")
+        diversity, consistency = (0.01, 0.3) if many else (0.001, 0.6)
         method = replace(method, diversity_weight=diversity, consistency_weight=consistency)
     return replace(experiment, data=data, method=method, recipe=recipe)
 
@@ -207,6 +223,9 @@ PRESETS: dict[str, Callable[[str], Experiment]] = {
     "digits/literal": literal,
     "cpu/cifar10": partial(cpu, "cifar10"),
     "cpu/cifar100": partial(cpu, "cifar100"),
+    "features": partial(features, None),
+    "features/cifar10": partial(features, "cifar10"),
+    "features/cifar100": partial(features, "cifar100"),
     "paper/cifar10": partial(paper, "cifar10"),
     "paper/cifar100": partial(paper, "cifar100"),
     "paper/imagenet100": partial(paper, "imagenet100"),

@@ -197,6 +197,17 @@ def launched(
     return Together(fabric)
 
 
+def device_named(accelerator: str) -> torch.device:
+    """Where one process computes: "cpu", "cuda", or "auto" for the latter where it is there."""
+    if accelerator == "auto":
+        accelerator = best_accelerator()
+    require(
+        accelerator == "cpu" or torch.cuda.is_available(),
+        "There is no cuda here: use --accelerator cpu.",
+    )
+    return torch.device(accelerator)
+
+
 def best_accelerator() -> str:
     """cuda where there is one, else cpu."""
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -26,8 +26,10 @@ from protofission.evaluate import Predictions, Summary, neighbour_accuracy, pred
 from protofission.experiment import Experiment, as_json
 from protofission.folder import RunFolder
 from protofission.history import Epoch, Progress, as_plain_json
+from protofission.models.backbones import BackboneSpec
 from protofission.processes import ALONE, Processes
 from protofission.train import StepReport, TrainState, number_of_steps, start, train
+from protofission.whole import locked
 
 SAVE_EVERY = 60.0
 """Seconds."""
@@ -36,11 +38,15 @@ SAVE_EVERY = 60.0
 def folder_of(experiment: Experiment, parent: Path) -> RunFolder:
     """The usual folder of an experiment: another experiment or version has another folder.
 
-    Of the path of its weights, the last part counts: folders may be moved together.
+    Of the paths of its weights and its store, the last part counts: folders may be moved together.
     """
-    weights = experiment.backbone.weights
-    backbone = replace(experiment.backbone, weights=weights and Path(weights).name)
-    content = f"{__version__}\n{as_json(replace(experiment, backbone=backbone))}".encode()
+    backbone, data = experiment.backbone, experiment.data
+    if isinstance(backbone, BackboneSpec):
+        backbone = replace(backbone, weights=backbone.weights and Path(backbone.weights).name)
+    data = replace(data, store=data.store and Path(data.store).name)
+    content = (
+        f"{__version__}\n{as_json(replace(experiment, backbone=backbone, data=data))}".encode()
+    )
     digest = hashlib.sha256(content).hexdigest()[:8]
     return RunFolder(parent / f"{experiment.name}-seed{experiment.seed}-{digest}")
 
@@ -79,7 +85,7 @@ def perform(
         saved, refusal = None, None
         if processes.first:
             try:
-                ours.enter_context(folder.locked())
+                ours.enter_context(locked(folder.path))
                 saved = _saved(folder, data)
             except InputError as error:
                 refusal = str(error)
@@ -98,6 +104,12 @@ def _saved(folder: RunFolder, data: Data) -> Saved:
     require(
         saved is None or folder.plain("split") == json.loads(as_plain_json(data.split.manifest())),
         f"{folder.path} holds a run on other images, or other labels: name another folder.",
+    )
+    there = folder.plain("store") if saved is not None and folder.has("store.json") else {}
+    require(
+        saved is None or there == data.fingerprints,
+        f"{folder.path} holds a run on the features of another encoder, or of other views: name "
+        "another folder.",
     )
     return saved
 
@@ -144,7 +156,9 @@ def _begun(
     experiment: Experiment, data: Data, folder: RunFolder, processes: Processes, saved: Saved
 ) -> tuple[TrainState, Progress]:
     """The saved state, or else the start, with the files that tell of it."""
-    state = start(experiment, data.training, processes, pretrained=saved is None)
+    state = start(
+        experiment, data.training, data.augmentations, processes, restored=saved is not None
+    )
     if saved is not None:
         tensors, progress = saved
         try:
@@ -160,6 +174,8 @@ def _begun(
         folder.write("environment.json", as_plain_json(environment(processes)))
         folder.write("start.json", as_plain_json(state.fit and dataclasses.asdict(state.fit)))
         folder.write("split.json", as_plain_json(data.split.manifest()))
+        if data.fingerprints:
+            folder.write("store.json", as_plain_json(data.fingerprints))
     return state, Progress()
 
 
@@ -237,9 +253,13 @@ def _judge(
     if not experiment.method.classifies:
         k, model = experiment.judging.neighbours, state.judged
         return Judgement(
-            neighbours=neighbour_accuracy(model, data.training, data.test, k, processes)
+            neighbours=neighbour_accuracy(
+                model, data.training, data.test, k, data.augmentations.plain, processes
+            )
         )
-    predictions = predict(state.judged, experiment, data.training, data.test, processes)
+    predictions = predict(
+        state.judged, experiment, data.training, data.test, data.augmentations.plain, processes
+    )
     return Judgement(predictions, summarize(predictions))
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -10,28 +14,37 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from protofission import diagnosis
 from protofission.data.datasets import Data
+from protofission.data.store import Store
+from protofission.embed import Images, ViewCounts, embed
 from protofission.errors import InputError
 from protofission.experiment import Experiment
 from protofission.folder import RunFolder
 from protofission.history import Epoch
+from protofission.models.encoders import EncoderSpec
 from protofission.processes import ALONE, Processes
 from protofission.run import SAVE_EVERY, perform
 from protofission.train import number_of_steps
+from protofission.trunks import cached_trunk
 
 
-def bars(console: Console) -> Progress:
+def bars(console: Console, *more: ProgressColumn) -> Progress:
     """Bars with the number of steps, the time spent and the time left."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
+        *more,
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
@@ -100,6 +113,65 @@ def epoch_line(epoch: Epoch) -> str:
         parts.append(" ".join(f"{name} {100 * share:.1f}" for name, share in shares))
         parts.append(f"AUC {epoch.summary.auc:.3f}")
     return "  ".join(parts)
+
+
+class Speed(ProgressColumn):
+    """What is done a second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def render(self, task: Task) -> Text:
+        """So many a second, once it is known."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.0f} {self.unit}/s")
+
+
+def show_embedding(
+    images: Images,
+    spec: EncoderSpec,
+    folder: Path,
+    counts: ViewCounts,
+    console: Console,
+    **options: Any,
+) -> Store:
+    """Embed images under a bar; `options` are those of `embed`."""
+    if images.report is not None:
+        for text in images.report.lines():
+            line(console, text)
+    begun = time.monotonic()
+    with _embedding_bar(console, f"embedding {images.name}") as progress:
+        store = embed(images, spec, folder, counts, **options, progress=progress)
+    rows = sum(part.rows for part in store.plan.parts.values())
+    size = sum(path.stat().st_size for path in folder.glob("*.npy"))
+    seconds = time.monotonic() - begun
+    line(console, f"The store: {folder}, {rows:,} images, {size / 1e6:,.0f} MB, {seconds:.0f} s")
+    return store
+
+
+@contextmanager
+def _embedding_bar(console: Console, title: str) -> Iterator[Callable[[int, int], None]]:
+    with bars(console, Speed("images")) as progress:
+        tasks: list[TaskID] = []
+
+        def show(done: int, total: int) -> None:
+            if not tasks:  # what an earlier process did is not this one's speed
+                tasks.append(progress.add_task(title, total=total, completed=done))
+            progress.update(tasks[0], completed=done)
+
+        yield show
+
+
+def show_loading(experiment: Experiment, processes: Processes, console: Console) -> Data:
+    """The data of an experiment; the maps of a frozen trunk are computed under a bar."""
+    if not experiment.recipe.trunk_cache:
+        return experiment.data.load()
+    if processes.first:
+        with _embedding_bar(console, "caching the trunk") as progress:
+            cached_trunk(experiment, progress=progress)
+    processes.wait()
+    return cached_trunk(experiment)
 
 
 class Tracker:

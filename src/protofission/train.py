@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,17 +18,25 @@ from torch import Tensor, nn
 from protofission.data.batches import Batches
 from protofission.data.datasets import Augmentations
 from protofission.data.images import TrainingData, floats
+from protofission.data.store import StoredViews
 from protofission.errors import require
 from protofission.experiment import Experiment, Recipe
+from protofission.models.adapters import Adapter, AdapterSpec
+from protofission.models.bodies import Body, BodySpec
 from protofission.models.checkpoints import Fit, check_origin, load_backbone
 from protofission.models.model import Model
+from protofission.models.starts import start_from_data
 from protofission.optimizers import learning_rate, move_average, optimizer_of
 from protofission.processes import ALONE, Processes
 from protofission.records import NO_CLASS, Batch, Output, Step, Targets, Terms, total
 from protofission.rng import step_rng
 
+Plain = Callable[[Tensor], Tensor]
+"""Makes of inputs what a backbone takes: `Augmentations.plain`."""
 CHUNK = 1024
 """Images in one forward where no gradient is wanted."""
+LOOKED_AT = 20_000
+"""Labeled images, and images of the pool, that prototypes may start from."""
 
 
 @dataclass
@@ -99,32 +107,86 @@ class StepReport:
 def start(
     experiment: Experiment,
     data: TrainingData,
+    augmentations: Augmentations,
     processes: Processes = ALONE,
     *,
-    pretrained: bool = True,
+    restored: bool = False,
 ) -> TrainState:
     """A model at its start, and its optimiser.
 
     Args:
-        pretrained: load the weights that the backbone names; without, all of it is random.
+        restored: a saved state follows, so that nothing is read from files or from the data.
     """
     experiment.check(processes.share.size)
     method, recipe, seed = experiment.method, experiment.recipe, experiment.seed
+    if not recipe.trunk_cache:
+        experiment.backbone.check(data.shape)
+    if isinstance(augmentations, StoredViews):
+        augmentations.store.check(method.views)
+    require(
+        not method.views.unlabeled or len(data.unlabeled) >= recipe.unlabeled_batch,
+        f"The pool has {len(data.unlabeled)} images, fewer than a batch of "
+        f"{recipe.unlabeled_batch}: lower recipe.unlabeled_batch, or add images.",
+    )
     num_classes = data.num_classes if method.discovers else data.num_seen
-    body = experiment.backbone.build(data.labeled.shape[1], step_rng(seed, 0, "backbone"))
-    weights = experiment.backbone.weights if pretrained else None
-    if weights is not None:
-        check_origin(experiment.backbone, weights)
-    fit = load_backbone(body, weights) if weights is not None else None
-    body.learn_last(recipe.trainable_stages, recipe.frozen_statistics)
+    body = experiment.backbone.build(data.shape[0], step_rng(seed, 0, "backbone"))
+    fit = None if restored else load_weights(body, experiment.backbone)
+    body.learn_last(
+        recipe.trainable_stages, recipe.frozen_statistics, cached=recipe.trunk_cache > 0
+    )
     generator = step_rng(seed, 0, "head")
     head = experiment.head.build(body.num_features, num_classes, data.num_seen, generator)
     memory = method.memory(num_classes, experiment.head.slots).to(processes.device)
     model = Model(body, head).to(processes.device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if not restored:
+        _learn_from(data, augmentations, model, experiment, processes)
     average = copy.deepcopy(model).requires_grad_(False) if recipe.ema else None
     optimizer = processes.setup(optimizer_of(nn.ModuleList([model, memory]), recipe))
     return TrainState(model, memory, optimizer, average, fit)
+
+
+def load_weights(body: Body, spec: BodySpec) -> Fit | None:
+    """The weights that a backbone names, if it does."""
+    if isinstance(body, Adapter) or isinstance(spec, AdapterSpec) or spec.weights is None:
+        return None
+    check_origin(spec, spec.weights)
+    return load_backbone(body, spec.weights)
+
+
+@torch.no_grad()
+def _learn_from(
+    data: TrainingData,
+    augmentations: Augmentations,
+    model: Model,
+    experiment: Experiment,
+    processes: Processes,
+) -> None:
+    """What is taken from the data before the first step: standardisation, and prototypes."""
+    if isinstance(model.backbone, Adapter):
+        inputs = (data.labeled, data.unlabeled)
+        chunks = (augmentations.plain(c) for part in inputs for c in torch.split(part, CHUNK))
+        model.backbone.standardise_by(chunks)
+    if experiment.head.init == "data":
+        generator = step_rng(experiment.seed, 0, "images that prototypes start from")
+        labeled = _some_of_each(data.labels, LOOKED_AT // data.num_seen, generator)
+        pool = torch.randperm(len(data.unlabeled), generator=generator)[:LOOKED_AT]
+        start_from_data(
+            model.head,
+            embedded(model, data.labeled[labeled], augmentations.plain, processes),
+            data.labels[labeled].to(processes.device),
+            embedded(model, data.unlabeled[pool], augmentations.plain, processes),
+            data.num_seen,
+            experiment.seed,
+        )
+
+
+def _some_of_each(labels: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """The places of at most so many rows of each class, at least of one, at random."""
+    order = torch.randperm(len(labels), generator=generator)
+    order = order[labels[order].argsort(stable=True)]
+    firsts = torch.searchsorted(labels[order], labels[order])
+    return order[torch.arange(len(order)) - firsts < max(most, 1)]
 
 
 def train(
@@ -150,7 +212,8 @@ def train(
     while state.step < num_steps:
         number = state.step
         if method.surveys and number % per_epoch == 0:
-            method.survey(state.memory, outputs(state.model, data.unlabeled, processes))
+            pool = outputs(state.model, data.unlabeled, augmentations.plain, processes)
+            method.survey(state.memory, pool)
         rate = learning_rate(recipe, number, num_steps, per_epoch)
         for group in state.optimizer.param_groups:
             group["lr"] = rate
@@ -222,21 +285,35 @@ def _trusted(step: Step, targets: Targets) -> float | None:
 
 
 @torch.no_grad()
-def outputs(model: Model, inputs: Tensor, processes: Processes = ALONE) -> Iterator[Output]:
-    """The model's outputs for plain inputs, chunk by chunk, in evaluation mode.
+def outputs(
+    model: Model,
+    inputs: Tensor,
+    plain: Plain = floats,
+    processes: Processes = ALONE,
+) -> Iterator[Output]:
+    """The model's outputs for inputs, chunk by chunk, in evaluation mode.
 
     Each process runs the backbone on its share of a chunk, and all see the outputs of the chunk.
+
+    Args:
+        plain: makes of inputs what the backbone takes, `Augmentations.plain`.
     """
     model.eval()
-    for chunk in torch.split(inputs, CHUNK * processes.share.size):
-        yield model.head(_embedded(model, chunk, processes))
+    for chunk in torch.split(inputs, CHUNK * processes.share.size) if len(inputs) else ():
+        yield model.head(_embedded(model, chunk, plain, processes))
 
 
-def _embedded(model: Model, images: Tensor, processes: Processes) -> Tensor:
+def embedded(model: Model, inputs: Tensor, plain: Plain, processes: Processes = ALONE) -> Tensor:
+    """(n, D): the features of inputs, in evaluation mode."""
+    found = [output.features for output in outputs(model, inputs, plain, processes)]
+    return torch.cat(found) if found else torch.empty(0, model.backbone.num_features)
+
+
+def _embedded(model: Model, images: Tensor, plain: Plain, processes: Processes) -> Tensor:
     """(n, D): the features of images that the processes share among them."""
     own = images[processes.share.of(len(images))]
     with processes.autocast():
-        features = model.backbone(floats(own.to(processes.device))).float()
+        features = model.backbone(plain(own.to(processes.device))).float()
     most = -(-len(images) // processes.share.size)
     padded = nn.functional.pad(features, (0, 0, 0, most - len(own)))
     return processes.gathered(padded)[: len(images)]

@@ -1,7 +1,8 @@
-"""Files that are there whole or not at all, however many processes write them."""
+"""Files that are there whole or not at all, and folders that one process at a time works in."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
@@ -39,3 +40,27 @@ def write_whole(path: Path, content: bytes) -> None:
             partial.write_bytes(content)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+@contextmanager
+def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Keep other processes out of a folder, and clear away what a killed one was writing.
+
+    Args:
+        wait: until a process that is at work there has ended; else it is refused.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("ab")
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}.") from None
+    with file as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise InputError(
+                f"Another process is at work in {folder}: wait for it, or name another folder."
+            ) from None
+        for path in filter(is_partial, folder.iterdir()):
+            path.unlink(missing_ok=True)
+        yield

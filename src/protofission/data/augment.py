@@ -91,13 +91,22 @@ class Augmentations:
     strong: Augmentation
     simclr: Augmentation
 
+    def plain(self, images: Tensor) -> Tensor:
+        """The images themselves, as floats in [0, 1]."""
+        return floats(images)
+
     def view(
-        self, name: ViewName, images: Tensor, generator: torch.Generator, share: Share = WHOLE
+        self,
+        name: ViewName,
+        images: Tensor,
+        generator: torch.Generator,
+        share: Share = WHOLE,
+        nth: int = 0,
     ) -> Tensor:
         """One view of each image; `share` says which part of the batch they are."""
         match name:
             case "plain":
-                return floats(images)
+                return self.plain(images)
             case "weak":
                 return self.weak(images, generator, share)
             case "strong":

@@ -79,7 +79,9 @@ class Batches:
             "unlabeled": self._own(self.data.unlabeled, unlabeled),
         }
         parts = [
-            self.augmentations.view(name, images[kind], generator, self.share)
+            self.augmentations.view(
+                name, images[kind], generator, self.share, names[:number].count(name)
+            )
             for number in range(max(len(self.views.labeled), len(self.views.unlabeled)))
             for kind, names in (
                 ("labeled", self.views.labeled),

@@ -16,19 +16,32 @@ from protofission.data.idx import load_fashion_mnist, load_mnist
 from protofission.data.imagenet100 import load_imagenet100
 from protofission.data.images import ImageSets, TestData, TrainingData, divide
 from protofission.data.splits import Labeling, Split, SplitSpec, spec_of
+from protofission.data.store import Store, StoredViews, divide_store
 from protofission.data.views import NATURAL, NATURAL_24, NATURAL_ORCA, NATURAL_USB
-from protofission.errors import require, unknown
+from protofission.errors import InputError, require, unknown
 from protofission.options import NAMED
 from protofission.records import WHOLE, Share, ViewName
 
 
 class Augmentations(Protocol):
-    """What makes views of images."""
+    """What makes views of images, or looks them up."""
+
+    def plain(self, images: Tensor) -> Tensor:
+        """Images as a backbone takes them, without augmentation."""
 
     def view(
-        self, name: ViewName, images: Tensor, generator: torch.Generator, share: Share = WHOLE
+        self,
+        name: ViewName,
+        images: Tensor,
+        generator: torch.Generator,
+        share: Share = WHOLE,
+        nth: int = 0,
     ) -> Tensor:
-        """One view of each image of a share of the batch, floats in [0, 1]."""
+        """One view of each image of a share of the batch, as a backbone takes it.
+
+        Args:
+            nth: how many views of this name the images already have in this step.
+        """
 
 
 def _embedded(folder: str | None) -> ImageSets:
@@ -67,8 +80,8 @@ DATASETS: dict[str, tuple[Callable[[str | None], ImageSets], str]] = {
 class DataSpec:
     """Which images, and how they are split."""
 
-    dataset: str = "digits"
-    """A name of protofission.data.datasets.DATASETS."""
+    dataset: str | None = "digits"
+    """A name of protofission.data.datasets.DATASETS; none for whatever the store is of."""
     folder: str | None = None
     """Where its files are, if not in $PROTOFISSION_DATA or the cache folder."""
     split: SplitSpec = field(default_factory=lambda: spec_of("orca"), metadata={NAMED: spec_of})
@@ -77,27 +90,72 @@ class DataSpec:
     """Whether the labeled images are in the unlabeled pool as well."""
     views: str | None = None
     """A name of protofission.data.datasets.VIEWS, if not the data set's usual one."""
+    store: str | None = None
+    """A folder of features of these images, as `protofission embed` makes it: they are trained on
+    in the place of the images."""
 
     def __post_init__(self) -> None:
-        if self.dataset not in DATASETS:
+        if self.dataset is not None and self.dataset not in DATASETS:
             raise unknown("dataset", self.dataset, DATASETS)
         if self.views is not None and self.views not in VIEWS:
             raise unknown("views", self.views, VIEWS)
 
     def read(self) -> ImageSets:
         """The images of the data set."""
-        return DATASETS[self.dataset][0](self.folder)
+        return DATASETS[self._named()][0](self.folder)
+
+    @property
+    def augmentations(self) -> Augmentations:
+        """What makes views of its images."""
+        return VIEWS[self.views or DATASETS[self._named()][1]]
 
     def load(self) -> Data:
-        """Read the images and split them."""
+        """Read the images, or open the store, and split them."""
+        if self.store is not None:
+            return self.divided(Store.open(self.store))
         sets = self.read()
         split = self.split.split(Labeling.of(sets))
         training, test = divide(sets, split, pool_has_labeled=self.pool_has_labeled)
-        coarse = split.classes == "coarse"
-        names = sets.train.coarse_names if coarse else sets.train.class_names
-        shown = tuple(names[c] for c in split.seen_classes + split.novel_classes)
-        augmentations = VIEWS[self.views or DATASETS[self.dataset][1]]
-        return Data(training, test, augmentations, split, shown)
+        return Data(training, test, self.augmentations, split, shown_names(split, sets.train))
+
+    def divided(self, store: Store) -> Data:
+        """The images of a store, split."""
+        name = store.plan.data["name"]
+        require(
+            self.dataset in (None, name),
+            f"{store.folder} is a store of {name}, not of {self.dataset}: name another store, or "
+            f"set data.dataset={name}.",
+        )
+        split = self.split.split(store.labeling())
+        training, test = divide_store(store, split, pool_has_labeled=self.pool_has_labeled)
+        names = shown_names(split, store.plan)
+        return Data(training, test, StoredViews(store), split, names, store.plan.fingerprints)
+
+    def _named(self) -> str:
+        if self.dataset is None:
+            raise InputError(
+                "There is no store: make one with `protofission embed DATA --out STORE`, then give "
+                "--store STORE."
+            )
+        return self.dataset
+
+
+class Named(Protocol):
+    """What has names for its classes."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Of the fine ones."""
+
+    @property
+    def coarse_names(self) -> tuple[str, ...]:
+        """Of the coarse ones."""
+
+
+def shown_names(split: Split, named: Named) -> tuple[str, ...]:
+    """The names of the classes that a split is of, the seen ones first."""
+    names = named.coarse_names if split.classes == "coarse" else named.class_names
+    return tuple(names[c] for c in split.seen_classes + split.novel_classes)
 
 
 @dataclass(frozen=True)
@@ -110,3 +168,5 @@ class Data:
     split: Split
     class_names: tuple[str, ...]
     """Seen classes first."""
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    """Of the store that the images stand in, if they do."""

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protofission.data.splits import Split
+from protofission.data.splits import Indices, Split
 from protofission.errors import require
 
 Labels = NDArray[np.int64]
@@ -60,7 +60,7 @@ class TrainingData:
     """What training gets: labels of the labeled images, and no others."""
 
     labeled: Tensor
-    """(images, ...): bytes, or floats in [0, 1]."""
+    """(images, ...): bytes, or floats in [0, 1]; of a store, the numbers of its rows."""
     labels: Tensor
     """Their classes, in [0, S)."""
     unlabeled: Tensor
@@ -69,8 +69,11 @@ class TrainingData:
     """S."""
     num_classes: int
     """Seen and novel ones."""
+    shape: tuple[int, ...] = ()
+    """Of an image, (channels, height, width), or of a feature vector; if not said, as `labeled`."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self.shape or tuple(self.labeled.shape[1:]))
         require(
             len(self.labels) == len(self.labeled),
             f"{len(self.labels)} labels for {len(self.labeled)} labeled images: give one each.",
@@ -104,9 +107,8 @@ class TestData:
     __test__ = False  # not a test class, whatever pytest thinks of its name
 
     inputs: Tensor
+    """(images, ...): bytes, or the numbers of a store's rows."""
     labels: Labels
-    pixels: NDArray[np.uint8]
-    """The images as they are shown to people."""
 
 
 def divide(
@@ -119,16 +121,20 @@ def divide(
     """
     images = sets.train
     judged = sets.test if split.test_on == "test" and sets.test is not None else images
-    pool = np.union1d(split.unlabeled, split.labeled) if pool_has_labeled else split.unlabeled
     training = TrainingData(
         labeled=torch.from_numpy(images.pixels[split.labeled]),
         labels=torch.from_numpy(_labels(images, split)[split.labeled]),
-        unlabeled=torch.from_numpy(images.pixels[pool]),
+        unlabeled=torch.from_numpy(images.pixels[pool_of(split, pool_has_labeled)]),
         num_seen=len(split.seen_classes),
         num_classes=len(split.seen_classes) + len(split.novel_classes),
     )
     pixels = judged.pixels[split.test]
-    return training, TestData(torch.from_numpy(pixels), _labels(judged, split)[split.test], pixels)
+    return training, TestData(torch.from_numpy(pixels), _labels(judged, split)[split.test])
+
+
+def pool_of(split: Split, has_labeled: bool) -> Indices:
+    """The images of the pool, with the labeled ones where they are in it as well."""
+    return np.union1d(split.unlabeled, split.labeled) if has_labeled else split.unlabeled
 
 
 def _labels(images: ImageSet, split: Split) -> Labels:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from protofission.data import geometry
+from protofission.data.images import floats
 from protofission.data.operations import Drawn, Images
 from protofission.data.randaugment import FIXMATCH, USB, RandAugment
 from protofission.data.simclr import SimCLR
@@ -79,8 +80,17 @@ class NaturalViews:
     """It follows a weak view of its own."""
     simclr: SimCLR = field(default_factory=SimCLR)
 
+    def plain(self, images: Tensor) -> Tensor:
+        """The images themselves, as floats in [0, 1]."""
+        return floats(images)
+
     def view(
-        self, name: ViewName, images: Tensor, generator: torch.Generator, share: Share = WHOLE
+        self,
+        name: ViewName,
+        images: Tensor,
+        generator: torch.Generator,
+        share: Share = WHOLE,
+        nth: int = 0,
     ) -> Tensor:
         """One view of each image, float32 in [0, 1].
 
@@ -90,14 +100,15 @@ class NaturalViews:
                 views but the plain one are rounded to bytes.
             generator: on the CPU.
             share: which part of the batch the images are; parameters are drawn for all of it.
+            nth: of no importance, since every view is drawn anew.
         """
         require(
             images.ndim == 4 and images.shape[1] in (1, 3),
             f"Images of the shape {tuple(images.shape)} cannot be augmented: "
             "(n, 1 or 3 channels, height, width) is wanted.",
         )
-        if name == "plain" and images.is_floating_point():
-            return images
+        if name == "plain":
+            return self.plain(images)
         batch = torch.Size((share.total(len(images)), *images.shape[1:]))
         drawn = [
             (step, step.draw(batch, generator).rows(share.of(batch[0])))
@@ -116,15 +127,12 @@ class NaturalViews:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _steps(self, name: ViewName) -> tuple[Augmenter, ...]:
-        match name:
-            case "plain":
-                return ()
-            case "weak":
-                return (self.weak,)
-            case "strong":
-                return (self.weak, self.strong)
-            case "simclr":
-                return (self.simclr,)
+        steps: dict[ViewName, tuple[Augmenter, ...]] = {
+            "weak": (self.weak,),
+            "strong": (self.weak, self.strong),
+            "simclr": (self.simclr,),
+        }
+        return steps[name]
 
 
 def _as_bytes(images: Tensor) -> Images:

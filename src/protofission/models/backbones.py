@@ -89,6 +89,14 @@ class BackboneSpec:
         """D."""
         return self.widths[-1] * self._expansion
 
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse inputs that are no images."""
+        require(
+            len(shape) == 3,
+            f"The store holds vectors of {shape[0]} features, and this backbone wants images: set "
+            "backbone=adapter-linear, or leave the store out.",
+        )
+
     def build(self, channels: int, generator: torch.Generator) -> Backbone:
         """The backbone for images of so many channels, with its random start."""
         with torch.random.fork_rng(devices=[]):  # torch's own start moves the global generator
@@ -274,15 +282,19 @@ class Backbone(nn.Module):
         self.register_buffer("mean", mean, persistent=False)
         self.register_buffer("deviation", deviation, persistent=False)
         self._frozen: list[nn.Module] = []
+        self._cached = False
         self._statistics: Statistics = "frozen"
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, generator=generator)
 
-    def learn_last(self, stages: int | None, statistics: Statistics = "frozen") -> None:
+    def learn_last(
+        self, stages: int | None, statistics: Statistics = "frozen", *, cached: bool = False
+    ) -> None:
         """Freeze all but the last stages; with 0, all of it.
 
         Args:
+            cached: whether `forward` gets the maps that the frozen part has made already.
             statistics: whether batch-norm statistics of the frozen part stay as they are, or
                 follow the batches, as in ORCA's code.
         """
@@ -293,7 +305,7 @@ class Backbone(nn.Module):
             self._frozen += [self.last, self.standardise]
         for module in self._frozen:
             module.requires_grad_(False)
-        self._statistics = statistics
+        self._statistics, self._cached = statistics, cached
 
     def train(self, mode: bool = True) -> Backbone:
         """As usual, but the frozen part stays in evaluation mode unless its statistics follow."""
@@ -303,14 +315,22 @@ class Backbone(nn.Module):
                 module.eval()
         return self
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(N, channels, h, w) in [0, 1] to (N, D)."""
+    @torch.no_grad()
+    def trunk(self, images: Tensor) -> Tensor:
+        """(N, channels, h, w) in [0, 1] to the maps at the end of the frozen part."""
         maps = images if self.unit else (images - self.mean) / self.deviation
-        layers = [self.stem, *self.stages, self.last]
-        frozen = sum(layer in self._frozen for layer in layers)
-        with torch.no_grad():
-            for layer in layers[:frozen]:
-                maps = layer(maps)
-        for layer in layers[frozen:]:
+        for layer in self._layers(frozen=True):
+            maps = layer(maps)
+        return maps
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(N, channels, h, w) in [0, 1], or maps where they are cached, to (N, D)."""
+        maps = images if self._cached else self.trunk(images)
+        for layer in self._layers(frozen=False):
             maps = layer(maps)
         return cast(Tensor, self.standardise(maps.mean((2, 3))))
+
+    def _layers(self, *, frozen: bool) -> list[nn.Module]:
+        """The layers of the frozen part, or those after it."""
+        layers = [self.stem, *self.stages, self.last]
+        return [layer for layer in layers if (layer in self._frozen) == frozen]

@@ -128,6 +128,9 @@ class HeadSpec:
     """b of Eq. 10; a linear head has none. Softmax does not see it."""
     delta: float = 0.0
     """Start of delta (Eq. 2), fission only."""
+    init: Literal["random", "data"] = "random"
+    """How prototypes start: random directions (the paper), or from the data (ours); cosine and
+    fission only."""
     norm: bool = False
     """Batch norm between the layers of a projection."""
 
@@ -139,6 +142,17 @@ class HeadSpec:
     def check(self) -> None:
         """Refuse options that do not fit each other."""
         check_novel_prototypes(self.novel_prototypes, self.prototypes)
+        if self.init == "data":
+            require(
+                self.kind in ("cosine", "fission"),
+                f"init = data is for cosine and fission heads, not for {self.kind}: "
+                "leave it at random.",
+            )
+            require(
+                self.kind == "cosine" or self.similarity == "cosine",
+                f"init = data wants similarity = cosine, not {self.similarity}: prototypes are "
+                "at most of length 1, so the others cannot start where features of any length are.",
+            )
 
     @property
     def slots(self) -> int:

@@ -6,14 +6,14 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from protofission.models.backbones import Backbone
+from protofission.models.bodies import Body
 from protofission.records import Output
 
 
 class Model(nn.Module):
     """Images in, `Output` out."""
 
-    def __init__(self, backbone: Backbone, head: nn.Module) -> None:
+    def __init__(self, backbone: Body, head: nn.Module) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
 

@@ -79,7 +79,7 @@ def _pictures(groups: Groups, data: Data) -> dict[str, Any]:
     first = {method: group[0] for method, group in groups.items()}
     divided = {method: result for method, result in first.items() if result.prototypes > 1}
     strips = sum(r.prototypes * len(shown_heads(r.predictions)) for r in divided.values())
-    fitting = images_per_strip(strips, *data.test.pixels.shape[-2:])
+    fitting = images_per_strip(strips, *data.test.inputs.shape[-2:])
     frame = picture_row(np.full((1, 1, 12, 12), 200, np.uint8), np.array([True]), 1)
     return {
         "curves": [curves(groups, kind) for kind in CURVES],
@@ -92,7 +92,7 @@ def _pictures(groups: Groups, data: Data) -> dict[str, Any]:
             for place, result in enumerate(first.values())
         ],
         "sheets": {
-            method: sheets(result.predictions, data.test.pixels, data.class_names, fitting)
+            method: sheets(result.predictions, data.test.inputs.numpy(), data.class_names, fitting)
             for method, result in divided.items()
         },
         "prototypes": {method: result.prototypes for method, result in first.items()},

@@ -1,0 +1,73 @@
+"""Frozen image encoders: images in, features out. One small class each, all in one dictionary."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from protofission.errors import InputError, not_known, require
+from protofission.models.encoders.base import Encoder, EncoderSpec
+from protofission.models.encoders.efficientnet import EfficientNetLite0
+from protofission.models.encoders.huggingface import Transformers
+from protofission.models.encoders.onnx_files import Onnx
+from protofission.models.encoders.own import Own
+from protofission.models.weight_files import packaged
+
+__all__ = ["DEFAULT", "ENCODERS", "Encoder", "EncoderSpec", "encoder_named"]
+
+ENCODERS: dict[str, type[EncoderSpec]] = {
+    "efficientnet-lite0": EfficientNetLite0,
+    "own": Own,
+    "transformers": Transformers,
+    "onnx": Onnx,
+}
+DEFAULT = "efficientnet-lite0"
+
+FORMS = (
+    DEFAULT,
+    "onnx:FILE",
+    "own:RUN_OR_FILE_OR_PACKAGED_NAME",
+    "transformers:FOLDER_OR_HUB_NAME",
+)
+"""How an encoder is named; a refusal lists them."""
+
+CHECKPOINTS = (".safetensors", ".pth", ".pt")
+_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+
+
+def encoder_named(text: str) -> EncoderSpec:
+    """An encoder by its name, by KIND:SOURCE, or by a source whose form tells the kind.
+
+    Raises:
+        InputError: if it is none of these; what is in a source is looked at when it is loaded.
+    """
+    if text == DEFAULT:
+        return EfficientNetLite0()
+    kind, separator, source = text.partition(":")
+    if not separator or kind not in ENCODERS:
+        kind, source = _kind_of(text), text
+    require(bool(source.strip()), f"{text!r} names no source: give {_form(kind)}.")
+    return ENCODERS[kind](source)
+
+
+def _kind_of(source: str) -> str:
+    """The kind of encoder that a file, a folder or a name is."""
+    path = Path(source).expanduser()
+    if source in ENCODERS:
+        raise InputError(f"{source!r} names no source: give {_form(source)}.")
+    if path.is_dir():
+        for kind, file in (("transformers", "config.json"), ("own", "experiment.json")):
+            if (path / file).is_file():
+                return kind
+    elif path.exists() or ":" not in source:
+        if path.suffix == ".onnx":
+            return "onnx"
+        if path.suffix in CHECKPOINTS or source in packaged():
+            return "own"
+        if _HUB_NAME.fullmatch(source) and not path.exists():
+            return "transformers"
+    raise InputError(not_known("encoder", source, FORMS, [*ENCODERS, *packaged()]))
+
+
+def _form(kind: str) -> str:
+    return next(form for form in FORMS if form.partition(":")[0] == kind)

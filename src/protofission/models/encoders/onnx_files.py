@@ -1,0 +1,216 @@
+"""Any network in an .onnx file as an encoder, run by onnxruntime on the CPU."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from protofission.errors import InputError, check_choices, printable, require, unknown
+from protofission.models.encoders.base import Encoder, check_features, needed, probe, reason_of
+from protofission.models.encoders.onnx_data import MalformedError, data_files
+from protofission.models.encoders.preprocessing import LARGEST, Pixels, Preprocessing
+from protofission.options import FIXED
+
+CHUNK = 16
+PIECE = 2**20
+"""Bytes of a file that are hashed at once."""
+
+
+@dataclass(frozen=True)
+class Onnx:
+    """A network in an .onnx file."""
+
+    source: str = field(metadata={FIXED: True})
+    """The file. Its input is (n, 1 or 3, size, size) floats."""
+    size: int | None = None
+    """Side of the images that the network takes, where the file leaves it open."""
+    pixels: Pixels = "imagenet"
+    """By whose mean and deviation the pixels are standardised; "half" is 0.5 and 0.5."""
+    output: str | None = None
+    """Which output holds the features, where there are several. Maps are averaged, and of a
+    sequence of tokens the first is taken."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        require(
+            self.size is None or 1 <= self.size <= LARGEST,
+            f"size = {self.size}: give 1 to {LARGEST} pixels.",
+        )
+
+    def load(self, device: torch.device | None = None) -> Encoder:
+        """The encoder; its network runs on the CPU, whatever the device of images and features."""
+        runtime = needed("onnxruntime", "onnx", "An .onnx encoder")
+        path = Path(self.source).expanduser()
+        require(
+            path.is_file(), f"{printable(self.source)} is no file: give one that ends in .onnx."
+        )
+        digest = _digest(path)
+        network = _Network(_session(runtime, path), self)
+        preprocessing = Preprocessing.standard(network.size, network.channels, self.pixels)
+        rows = network.batch or 2
+        images = probe(preprocessing, rows)
+        found = network(images)
+        num_features = check_features(self.source, found, network(images), rows)
+        encoder = OnnxEncoder(self.source, preprocessing, num_features, network)
+        plain = [digest, preprocessing.describe(), network.output]
+        encoder.fingerprint = hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+        return encoder.placed(device)
+
+
+class OnnxEncoder(Encoder):
+    """A network that onnxruntime runs."""
+
+    kind = "onnx"
+
+    def __init__(
+        self, source: str, preprocessing: Preprocessing, num_features: int, network: _Network
+    ) -> None:
+        super().__init__(source, preprocessing, num_features, network.batch or CHUNK)
+        self.network = network
+
+    def forward(self, prepared: Tensor) -> Tensor:
+        """(n, channels, size, size) to (n, D); a fixed batch is filled up with empty images."""
+        batch = self.network.batch
+        if batch is None:
+            return self.network(prepared)
+        found = []
+        for part in torch.split(prepared, batch):
+            filled = F.pad(part, (0, 0, 0, 0, 0, 0, 0, batch - len(part)))
+            found.append(self.network(filled)[: len(part)])
+        return torch.cat(found) if found else prepared.new_empty(0, self.num_features)
+
+    def describe(self) -> dict[str, Any]:
+        """What it is, in plain JSON values."""
+        return {**super().describe(), "output": self.network.output}
+
+
+class _Network:
+    """A session's one input and chosen output, as a function of tensors."""
+
+    def __init__(self, session: Any, spec: Onnx) -> None:
+        self.session = session
+        self.shown = printable(spec.source)
+        inputs = session.get_inputs()
+        require(
+            len(inputs) == 1,
+            f"{self.shown} has {len(inputs)} inputs: give a network that takes images alone.",
+        )
+        shape = [n if isinstance(n, int) else None for n in inputs[0].shape]
+        require(
+            inputs[0].type == "tensor(float)" and len(shape) == 4 and shape[1] in (None, 1, 3),
+            f"{self.shown} takes {inputs[0].type} of the shape {_shape(inputs[0].shape)}, not "
+            "floats of the shape n x 1 or 3 x size x size: export it so.",
+        )
+        self.input = inputs[0].name
+        self.batch = shape[0]
+        self.channels = shape[1] or 3
+        self.size = self._size(shape[2], shape[3], spec.size)
+        names = [output.name for output in session.get_outputs()]
+        require(
+            spec.output is not None or len(names) == 1,
+            f"{self.shown} has the outputs {', '.join(map(printable, names))}: say which one, as "
+            "output=.",
+        )
+        self.output = str(names[0] if spec.output is None else spec.output)
+        if self.output not in names:
+            raise unknown("output", self.output, names)
+
+    def _size(self, height: int | None, width: int | None, wanted: int | None) -> int:
+        sides = {side for side in (height, width, wanted) if side is not None}
+        require(bool(sides), f"{self.shown} leaves the size of images open: set size=.")
+        require(
+            len(sides) == 1,
+            f"{self.shown} takes images of {_shape([height, width])}, not {wanted or 'squares'}: "
+            "leave size= out, or give a network for squares of that size.",
+        )
+        return sides.pop()
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """(n, channels, size, size) to (n, D) on the device of the images."""
+        try:
+            (array,) = self.session.run([self.output], {self.input: images.cpu().numpy()})
+            found = torch.from_numpy(array)
+        except Exception as error:  # the library raises what its parts raise
+            raise InputError(
+                f"{self.shown} cannot be run on {_shape(images.shape)} images "
+                f"({reason_of(error)}): export it again."
+            ) from None
+        require(
+            found.is_floating_point() and found.ndim in (2, 3, 4),
+            f"{self.shown} gives {_shape(found.shape)} of {found.dtype} at {self.output}, not "
+            "features, tokens or maps: choose another output=.",
+        )
+        if found.ndim == 4:
+            found = found.mean((2, 3))
+        elif found.ndim == 3:
+            found = found[:, 0]
+        return found.float().to(images.device)
+
+
+def _session(runtime: Any, path: Path) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # cores are shared
+    options.log_severity_level = 4  # what is fatal is raised, and the rest is noise
+    try:
+        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library raises what its parts raise
+        raise InputError(
+            f"{printable(str(path))} cannot be loaded ({reason_of(error)}): export it again."
+        ) from None
+
+
+def _digest(path: Path) -> list[str]:
+    """The SHA-256 of the file and of the files beside it that hold its tensors."""
+    shown = printable(str(path))
+    try:
+        content = path.read_bytes()
+        names = data_files(content)
+        digests = [hashlib.sha256(content).hexdigest()]
+        for name in names:
+            digests.append(_hash(_beside(path, name)))
+    except MalformedError:
+        raise InputError(f"{shown} is damaged or no .onnx file: export it again.") from None
+    except OSError as error:
+        raise InputError(
+            f"{shown} or its data cannot be read ({error.strerror}): give another file."
+        ) from None
+    return digests
+
+
+def _beside(path: Path, name: str) -> Path:
+    """A file that the network's file names, which must be in its folder."""
+    folder = path.parent.resolve()
+    file = (folder / name).resolve()
+    require(
+        file.is_relative_to(folder) and file.is_file(),
+        f"{printable(str(path))} keeps tensors in {printable(name)}, which is missing or outside "
+        "its folder, and is not read: put them side by side.",
+    )
+    return file
+
+
+def _hash(file: Path) -> str:
+    digest = hashlib.sha256()
+    for piece in _pieces(file):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        while piece := opened.read(PIECE):
+            yield piece
+
+
+def _shape(sides: Any) -> str:
+    return " x ".join("any" if side is None else printable(str(side)) for side in sides)

@@ -1,0 +1,166 @@
+"""Backbones of ours as encoders: of a finished run, packaged, or a checkpoint file of others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from protofission.errors import InputError, printable, require, unknown
+from protofission.models.backbones import (
+    BACKBONES,
+    PIXELS,
+    Backbone,
+    BackboneSpec,
+    Stem,
+    backbone_named,
+)
+from protofission.models.backbones import Pixels as BackbonePixels
+from protofission.models.checkpoints import check_origin, compare, load_backbone
+from protofission.models.encoders.base import Encoder, fingerprint_of
+from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
+from protofission.models.weight_files import card_of, packaged, read_tensors
+from protofission.options import FIXED
+
+SIZES = {
+    "digits": 8,
+    "mnist": 28,
+    "fashion-mnist": 28,
+    "cifar10": 32,
+    "cifar100": 32,
+    "imagenet100": 224,
+}
+"""Side of the images of each data set."""
+CHUNK_PIXELS = 65_536
+"""Of a chunk of images: 64 at 32 x 32."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """A residual network of ours."""
+
+    source: str = field(metadata={FIXED: True})
+    """A finished run, a packaged name, or a checkpoint file."""
+    backbone: str | None = None
+    """A name of protofission.models.backbones.BACKBONES, for files that do not say what they are
+    of."""
+    stem: Stem | None = None
+    """What comes first in it, where it is not what the backbone usually has."""
+    pixels: BackbonePixels | None = None
+    """By whose mean and deviation its pixels are standardised, where it is not the usual."""
+    size: int | None = None
+    """Side of the images that it takes; if none is given, that of the images it was trained on
+    where this is known, else 32, or 224 for ImageNet's stem."""
+
+    def __post_init__(self) -> None:
+        require(bool(self.source.strip()), "The source is empty: give a run, a file or a name.")
+        if self.backbone is not None:
+            backbone_named(self.backbone)
+        if self.pixels is not None and self.pixels not in PIXELS:
+            raise unknown("pixels", self.pixels, PIXELS)
+        require(
+            self.size is None or 1 <= self.size <= LARGEST,
+            f"size = {self.size}: give 1 to {LARGEST} pixels.",
+        )
+
+    def load(self, device: torch.device | None = None) -> Encoder:
+        """The encoder with its weights, on a device."""
+        read_tensors(self.source)  # says what is wrong with a source before others guess
+        origin = _origin(self.source)
+        spec = self._backbone(origin)
+        backbone = _built(spec, self.source)
+        load_backbone(backbone, self.source)
+        usual = 224 if spec.stem == "imagenet" else 32
+        size = self.size or SIZES.get(str(origin.get("dataset")), usual)
+        preprocessing = Preprocessing(size, size, _inputs(backbone))
+        encoder = OwnEncoder(self.source, preprocessing, backbone)
+        encoder.fingerprint = fingerprint_of(
+            sorted(backbone.state_dict().items()), preprocessing, backbone=_plain(spec)
+        )
+        return encoder.placed(device)
+
+    def _backbone(self, origin: dict[str, Any]) -> BackboneSpec:
+        """The network that the weights are of: what they say, or what the options say."""
+        shown = printable(self.source)
+        if self.backbone is not None:
+            spec = backbone_named(self.backbone)
+        else:
+            require(
+                "backbone" in origin,
+                f"{shown} does not say what network it is of, or is damaged: set backbone= to one "
+                f"of {', '.join(sorted(BACKBONES))}.",
+            )
+            spec = _of_plain(origin["backbone"], shown)
+        if self.stem is not None:
+            spec = dataclasses.replace(spec, stem=self.stem)
+        if self.pixels is not None:
+            spec = dataclasses.replace(spec, pixels=self.pixels)
+        check_origin(spec, self.source)
+        return spec
+
+
+class OwnEncoder(Encoder):
+    """One of our backbones, which standardises the pixels itself."""
+
+    kind = "own"
+
+    def __init__(self, source: str, preprocessing: Preprocessing, backbone: Backbone) -> None:
+        chunk = max(4, CHUNK_PIXELS // preprocessing.size**2)
+        super().__init__(source, preprocessing, backbone.num_features, chunk)
+        self.backbone = backbone
+
+    def forward(self, prepared: Tensor) -> Tensor:
+        """(n, channels, size, size) to (n, D)."""
+        return cast(Tensor, self.backbone(prepared))
+
+
+def _origin(source: str) -> dict[str, Any]:
+    """The backbone and the data set of weights of ours; nothing of others'."""
+    path = Path(source).expanduser()
+    try:
+        if path.is_dir():
+            experiment = json.loads((path / "experiment.json").read_bytes())
+            return {"backbone": experiment["backbone"], "dataset": experiment["data"]["dataset"]}
+        return card_of((path if path.exists() else packaged()[source]).read_bytes())
+    except (OSError, KeyError, ValueError, TypeError):
+        return {}
+
+
+def _of_plain(fields: Any, shown: str) -> BackboneSpec:
+    """A specification from its fields in JSON; the weights that it started from are no matter."""
+    try:
+        plain = {**fields, "blocks": tuple(fields["blocks"]), "weights": None}
+        return BackboneSpec(**plain)
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            f"{shown} describes no backbone that this version knows: set backbone=, or give "
+            "another run or file."
+        ) from None
+
+
+def _plain(spec: BackboneSpec) -> dict[str, Any]:
+    return {**dataclasses.asdict(spec), "blocks": list(spec.blocks), "weights": None}
+
+
+def _built(spec: BackboneSpec, source: str) -> Backbone:
+    """A backbone for images of as many channels as the weights take."""
+    backbone = spec.build(3, torch.Generator())
+    for _, found, wanted in compare(backbone, source).misshapen:
+        if len(found) == 4 and (found[0], *found[2:]) == (wanted[0], *wanted[2:]):
+            require(
+                found[1] in (1, 3),
+                f"{printable(source)} takes images of {found[1]} channels: only 1 and 3 are known.",
+            )
+            return spec.build(found[1], torch.Generator())
+    return backbone
+
+
+def _inputs(backbone: Backbone) -> int:
+    """The channels of the images that a backbone takes."""
+    first = next(layer for layer in backbone.modules() if isinstance(layer, nn.Conv2d))
+    return first.in_channels

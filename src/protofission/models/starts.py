@@ -1,0 +1,234 @@
+"""Prototypes that start from the data: class means, and clusters of the pool for novel classes.
+
+Everything is a cosine: rows and centres are unit vectors, and a row costs 1 - cos(row, centre).
+It is computed on the CPU in double precision, so that every machine finds the same start.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from protofission.errors import InputError, require
+from protofission.fission import (
+    FissionHead,
+    check_features,
+    check_labels,
+    mixing,
+    random_directions,
+)
+from protofission.models.heads import CosineHead
+from protofission.records import NO_CLASS
+from protofission.rng import step_rng
+
+RESTARTS = 5
+"""How often k-means is run; the cheapest result counts."""
+ROUNDS = 50
+"""Of one run of k-means, at most."""
+SAME = 1e-9
+"""Below this cost a row lies on a centre."""
+SPREAD = 0.1
+"""How far prototypes for which there is no feature stand from the one they repeat."""
+SHORTEST = 0.1
+"""The length below which no combined prototype starts: cosines of a shorter one are rough."""
+
+
+@torch.no_grad()
+def start_from_data(
+    head: nn.Module, labeled: Tensor, labels: Tensor, pool: Tensor, num_seen: int, seed: int
+) -> None:
+    """Set the prototypes of a cosine or fission head by features, in place.
+
+    A seen class starts at the mean direction of its labeled features, a novel one at that of a
+    cluster of the pool; fission's V prototypes start at the k-means centres of the same features,
+    and delta stays. A class without a feature keeps its random start.
+
+    Args:
+        labeled: (L, D) features.
+        labels: (L,), in [0, S).
+        pool: (U, D) features.
+        num_seen: S.
+    """
+    if isinstance(head, FissionHead) and head.similarity == "cosine":
+        shared: Tensor = head.g
+    elif isinstance(head, CosineHead):
+        shared = head.weight
+    else:
+        raise InputError(
+            "A start from the data is for cosine heads, and fission heads that compare by cosine, "
+            f"but this is {type(head).__name__}: let it start at random."
+        )
+    classes, width = shared.shape
+    check_features(labeled, width)
+    check_features(pool, width)
+    require(num_seen <= classes, f"num_seen = {num_seen} is above the head's {classes} classes.")
+    check_labels(labels, len(labeled), num_seen)
+    require(int(labels.min()) >= 0, "A labeled feature has no class (-1): leave it to the pool.")
+    generator = step_rng(seed, 0, "start of prototypes")
+    found = _classes(labeled, labels, pool, num_seen, classes, generator)
+    for c, rows in found.items():
+        start = F.normalize(shared[c].double().cpu(), dim=-1)
+        centre = means(rows, torch.zeros(len(rows), dtype=torch.long), start[None])[0]
+        shared[c] = centre.to(shared)
+        if isinstance(head, FissionHead):
+            used = int(head._own[c].max()) + 1  # tied slots repeat the first ones
+            share = mixing(head.delta[c, :used]).double().cpu()
+            local = local_parts(centre, split(rows, used, generator), share)
+            head.l[c, :used] = local.to(head.l)
+
+
+def _classes(
+    labeled: Tensor,
+    labels: Tensor,
+    pool: Tensor,
+    num_seen: int,
+    num_classes: int,
+    generator: torch.Generator,
+) -> dict[int, Tensor]:
+    """The unit features of each class that has any: labeled ones, or those of a cluster."""
+    seen, known = _directed(labeled)
+    free, _ = _directed(pool)
+    labels = labels.cpu()[known]
+    present = _in_use(labels)
+    owners = torch.searchsorted(present, labels)
+    classes = {c: seen[owners == place] for place, c in enumerate(present.tolist())}
+    novel = num_classes - num_seen
+    if novel and len(free):
+        centres = means(seen, owners, seen.new_zeros(len(present), seen.shape[1]))
+        rows, everyone = torch.cat([seen, free]), F.pad(owners, (0, len(free)), value=NO_CLASS)
+        members = cluster(rows, everyone, centres, novel, generator).members - len(present)
+        found = _in_use(members[members >= 0]).tolist()
+        classes |= {num_seen + place: rows[members == place] for place in found}
+    return classes
+
+
+def _directed(features: Tensor) -> tuple[Tensor, Tensor]:
+    """The features that have a direction, at unit length, and which ones they are."""
+    rows = features.detach().cpu().double()
+    known = rows.norm(dim=-1) > 0
+    return F.normalize(rows[known], dim=-1, eps=0), known
+
+
+def _in_use(numbers: Tensor) -> Tensor:
+    """The numbers that occur, in order."""
+    return numbers.bincount().nonzero()[:, 0]
+
+
+def split(rows: Tensor, number: int, generator: torch.Generator) -> Tensor:
+    """(V, D): k-means centres of (N, D) unit rows; where rows are too few, centres near them."""
+    free = torch.full((len(rows),), NO_CLASS)
+    centres = cluster(rows, free, rows[:0], number, generator).centres
+    repeated = centres[torch.arange(number) % len(centres)]
+    # A hair for the others too: a centre opposite to its class's has then a side to turn to.
+    spread = torch.full((number, 1), 1e-9, dtype=rows.dtype)
+    spread[len(centres) :] = SPREAD
+    aside = random_directions(number, rows.shape[1], generator=generator)
+    return F.normalize(repeated + spread * aside, dim=-1)
+
+
+def local_parts(g: Tensor, wanted: Tensor, share: Tensor) -> Tensor:
+    """The l of unit length for which Eq. 1's prototypes point along the wanted directions.
+
+    Of p = t w, |l| = 1 leaves t = (1 - lambda) cos + sqrt(((1 - lambda) cos)^2 - (1 - lambda)^2 +
+    lambda^2) with cos = g w; l = (t w - (1 - lambda) g) / lambda. With lambda = 1/2, l is g
+    reflected at w. It is exact wherever p keeps a length of `SHORTEST`: in all directions where
+    lambda is well above 1/2, for cos >= `SHORTEST` at 1/2, and below it in the cone about g whose
+    sine is lambda / (1 - lambda). A direction beyond is turned towards g until it can be reached.
+
+    Args:
+        g: (D,), of length 1.
+        wanted: (V, D), of length 1.
+        share: (V,), lambda.
+    """
+    rest, excess = 1 - share, 1 - 2 * share  # excess = (1 - lambda)^2 - lambda^2
+    shortest = excess.clamp_min(SHORTEST**2).sqrt()
+    lowest = ((shortest.square() + excess) / (2 * rest * shortest)).clamp(-1, 1)
+    cosine = wanted @ g
+    aside = F.normalize(wanted - cosine[:, None] * g, dim=-1)
+    turned = cosine.maximum(lowest).clamp_max(1)
+    length = rest * turned + ((rest * turned).square() - excess).clamp_min(0).sqrt()
+    along = length * turned - rest
+    across = length * (1 - turned.square()).sqrt()
+    return F.normalize(along[:, None] * g + across[:, None] * aside, dim=-1, eps=1e-30)
+
+
+class Clusters(NamedTuple):
+    """A result of k-means."""
+
+    centres: Tensor
+    """(K, D), unit vectors."""
+    members: Tensor
+    """(N,): the cluster of each row."""
+    costs: tuple[float, ...]
+    """The sum of 1 - cos(row, its centre) in each round; it never rises."""
+
+
+def cluster(
+    rows: Tensor, owners: Tensor, centres: Tensor, number: int, generator: torch.Generator
+) -> Clusters:
+    """The best of several runs of k-means with `number` clusters beside those of `centres`.
+
+    Args:
+        rows: (N, D), unit vectors.
+        owners: (N,): the cluster that a row keeps to, NO_CLASS where it is free.
+        centres: (K, D): where the clusters that have owners start.
+    """
+    free = rows[owners == NO_CLASS]
+    runs = (
+        k_means(rows, owners, torch.cat([centres, far_rows(free, centres, number, generator)]))
+        for _ in range(RESTARTS)
+    )
+    return min(runs, key=lambda run: run.costs[-1])
+
+
+def far_rows(rows: Tensor, centres: Tensor, number: int, generator: torch.Generator) -> Tensor:
+    """Greedy k-means++: rows far from the centres and each other, fewer where none is left.
+
+    Each is the best of some rows drawn in proportion to their cost at the centres so far.
+    """
+    costs = (1 - rows @ centres.T).amin(1) if len(centres) else rows.new_full((len(rows),), 2.0)
+    tries, chosen = 2 + int(math.log(max(number, 1))), centres[:0]
+    for _ in range(number):
+        costs = costs.where(costs > SAME, 0)
+        if not costs.any():
+            break
+        drawn = rows[costs.multinomial(tries, replacement=True, generator=generator)]
+        left = torch.minimum(costs[:, None], 1 - rows @ drawn.T)  # (N, tries)
+        best = left.sum(0).argmin()
+        costs, chosen = left[:, best], torch.cat([chosen, drawn[best, None]])
+    return chosen
+
+
+def k_means(rows: Tensor, owners: Tensor, centres: Tensor) -> Clusters:
+    """Spherical k-means from these centres, in which rows with an owner keep to it."""
+    free, members, costs = owners == NO_CLASS, owners, []
+    for _ in range(ROUNDS):
+        each, before = 1 - rows @ centres.T, members  # (N, K)
+        members = torch.where(free, each.argmin(1), owners)
+        own = each.gather(1, members[:, None])[:, 0]
+        costs.append(float(own.sum()))
+        members = refill(members, own * free, len(centres))
+        if torch.equal(members, before):
+            break
+        centres = means(rows, members, centres)
+    return Clusters(centres, members, tuple(costs))
+
+
+def refill(members: Tensor, costs: Tensor, number: int) -> Tensor:
+    """Give the first empty cluster the costliest row, if it costs anything; others wait."""
+    empty = (members.bincount(minlength=number) == 0).nonzero()[:1, 0]
+    worst = costs.argmax()
+    if len(empty) == 0 or costs[worst] <= SAME:
+        return members
+    return members.index_copy(0, worst[None], empty)
+
+
+def means(rows: Tensor, members: Tensor, centres: Tensor) -> Tensor:
+    """The mean direction of each cluster; an empty one, or one that cancels out, stays."""
+    sums = torch.zeros_like(centres, dtype=rows.dtype).index_add_(0, members, rows)
+    lengths = sums.norm(dim=-1, keepdim=True)
+    return torch.where(lengths > SAME, sums / lengths.clamp_min(SAME), centres)
