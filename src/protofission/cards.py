@@ -22,6 +22,12 @@ def write_backbone(run: RunFolder, out: Path) -> dict[str, Any]:
     require(out.suffix == ".safetensors", f"{out} must end in .safetensors.")
     require(not out.exists(), f"{out} is there already: name another file.")
     require(run.finished, f"{run.path} is no finished run: finish it, or name another.")
+    experiment, environment = run.plain("experiment"), run.plain("environment")
+    require(
+        "blocks" in experiment["backbone"],
+        f"{run.path} is a run on stored features, which has no backbone of its own: name one on "
+        "images.",
+    )
     tensors = {
         name.removeprefix("backbone."): value.half() if value.ndim > 1 else value
         for name, value in run.weights().items()
@@ -29,7 +35,6 @@ def write_backbone(run: RunFolder, out: Path) -> dict[str, Any]:
     }
     saved = run.saved_state()
     steps = saved[0]["step"] if saved else 0
-    experiment, environment = run.plain("experiment"), run.plain("environment")
     card = {
         "method": experiment["name"],
         "dataset": experiment["data"]["dataset"],

@@ -183,7 +183,7 @@ def embed(
     from protofission.models.encoders import encoder_named
     from protofission.options import override
     from protofission.processes import device_named
-    from protofission.session import show_embedding
+    from protofission.session import progress_bar, show_embedding
 
     check_destination(out)
     counts = ViewCounts(plain, weak, strong, simclr)
@@ -194,7 +194,8 @@ def embed(
     if processes is None:
         processes = usual_processes() if device.type == "cpu" else 1
     loaded = spec.load(device)
-    images = images_of(data, loaded.decode, None if folder is None else str(folder))
+    with progress_bar(Console(), f"reading {printable(data)}", "files") as progress:
+        images = images_of(data, loaded.decode, None if folder is None else str(folder), progress)
     show_embedding(
         images,
         spec,

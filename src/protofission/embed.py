@@ -80,8 +80,15 @@ class Images:
         return {"train": self.sets.train, **({"test": test} if test is not None else {})}
 
 
-def images_of(source: str, decode: int, folder: str | None = None) -> Images:
-    """The images of a data set by name, or of a folder or list, decoded at a size."""
+def images_of(
+    source: str, decode: int, folder: str | None = None, progress: Progress | None = None
+) -> Images:
+    """The images of a data set by name, or of a folder or list, decoded at a size.
+
+    Args:
+        folder: where the files of a named data set are, if not at the usual places.
+        progress: called with the files that are read, and all.
+    """
     if source in DATASETS:
         read, views = DATASETS[source]
         return Images(source, read(folder), views)
@@ -93,7 +100,7 @@ def images_of(source: str, decode: int, folder: str | None = None) -> Images:
         path.is_dir() or is_list(path),
         f"{printable(source)} is no folder, and no .csv or .parquet list: give one of these.",
     )
-    images, report = load_folder(path, decode)
+    images, report = load_folder(path, decode, progress=progress)
     return Images(path.resolve().name, ImageSets(images), "natural", report)
 
 

@@ -141,7 +141,7 @@ def show_embedding(
         for text in images.report.lines():
             line(console, text)
     begun = time.monotonic()
-    with _embedding_bar(console, f"embedding {images.name}") as progress:
+    with progress_bar(console, f"embedding {images.name}") as progress:
         store = embed(images, spec, folder, counts, **options, progress=progress)
     rows = sum(part.rows for part in store.plan.parts.values())
     size = sum(path.stat().st_size for path in folder.glob("*.npy"))
@@ -151,8 +151,11 @@ def show_embedding(
 
 
 @contextmanager
-def _embedding_bar(console: Console, title: str) -> Iterator[Callable[[int, int], None]]:
-    with bars(console, Speed("images")) as progress:
+def progress_bar(
+    console: Console, title: str, unit: str = "images"
+) -> Iterator[Callable[[int, int], None]]:
+    """A bar that appears with the first call: what is done, of all, and how much a second."""
+    with bars(console, Speed(unit)) as progress:
         tasks: list[TaskID] = []
 
         def show(done: int, total: int) -> None:
@@ -168,7 +171,7 @@ def show_loading(experiment: Experiment, processes: Processes, console: Console)
     if not experiment.recipe.trunk_cache:
         return experiment.data.load()
     if processes.first:
-        with _embedding_bar(console, "caching the trunk") as progress:
+        with progress_bar(console, "caching the trunk") as progress:
             cached_trunk(experiment, progress=progress)
     processes.wait()
     return cached_trunk(experiment)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission.data.decode import Decoding, RefusedError, decode, quiet_pillow
+from protofission.data.mapped import release
 from protofission.errors import InputError, require
 
 T = TypeVar("T")
@@ -35,6 +36,8 @@ VERSION = 1
 """Of the layout of an entry."""
 CHECKED_BYTES = 2**28
 """An array up to this size is checked in full when it is opened, else at CHECKED_IMAGES places."""
+RELEASED = 64
+"""Images after which those looked at are let go of."""
 CHECKED_IMAGES = 1000
 DAY = 86_400.0
 UNUSED_DAYS = 7
@@ -225,8 +228,12 @@ def _opened(home: Path, about: dict[str, Any]) -> Decoded | None:
     except Exception:  # whatever is wrong with it, it is made anew
         return None
     step = 1 if pixels.nbytes <= CHECKED_BYTES else max(1, len(pixels) // CHECKED_IMAGES)
-    if any(digest(pixels[i]) != digests[i] for i in range(0, len(pixels), step)):
-        return None
+    for place in range(0, len(pixels), step):
+        if digest(pixels[place]) != digests[place]:
+            return None
+        if place % RELEASED == 0:
+            release(pixels)
+    release(pixels)
     with contextlib.suppress(OSError):  # others may read a cache that they cannot write
         os.utime(home / "manifest.json")
     return Decoded(pixels, outcomes, from_cache=True)

@@ -191,7 +191,7 @@ def _tower(library: Any, folder: Path, spec: Transformers) -> nn.Module:
     prefix = "vision_model." if hasattr(model, "vision_model") else ""
     tower = model.vision_model if prefix else model
     require(
-        getattr(tower, "main_input_name", "") == "pixel_values",
+        "pixel_values" in inspect.signature(tower.forward).parameters,
         f"{shown} holds a {type(model).__name__}, which is no vision encoder: give another.",
     )
     absent = sorted(name for name in found["missing_keys"] if name.startswith(prefix))

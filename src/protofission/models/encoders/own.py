@@ -36,8 +36,8 @@ SIZES = {
     "imagenet100": 224,
 }
 """Side of the images of each data set."""
-CHUNK_PIXELS = 65_536
-"""Of a chunk of images: 64 at 32 x 32."""
+CHUNK_PIXELS = 32_768
+"""Of a chunk of images: 32 at 32 x 32."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ class OwnEncoder(Encoder):
         chunk = max(4, CHUNK_PIXELS // preprocessing.size**2)
         super().__init__(source, preprocessing, backbone.num_features, chunk)
         self.backbone = backbone
+        self.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, prepared: Tensor) -> Tensor:
         """(n, channels, size, size) to (n, D)."""
@@ -148,15 +149,11 @@ def _plain(spec: BackboneSpec) -> dict[str, Any]:
 
 
 def _built(spec: BackboneSpec, source: str) -> Backbone:
-    """A backbone for images of as many channels as the weights take."""
+    """A backbone for images in colour, or in grey where the weights are for them."""
     backbone = spec.build(3, torch.Generator())
     for _, found, wanted in compare(backbone, source).misshapen:
-        if len(found) == 4 and (found[0], *found[2:]) == (wanted[0], *wanted[2:]):
-            require(
-                found[1] in (1, 3),
-                f"{printable(source)} takes images of {found[1]} channels: only 1 and 3 are known.",
-            )
-            return spec.build(found[1], torch.Generator())
+        if len(found) == 4 and found == (wanted[0], 1, *wanted[2:]):
+            return spec.build(1, torch.Generator())
     return backbone
 
 

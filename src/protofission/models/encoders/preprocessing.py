@@ -19,7 +19,7 @@ LARGEST = 4096
 LUMA = (0.299, 0.587, 0.114)
 """How much red, green and blue make grey."""
 
-Filter = Literal["nearest", "bilinear", "bicubic"]
+Filter = Literal["bilinear", "bicubic"]
 Pixels = Literal["unit", "cifar10", "cifar100", "imagenet", "clip", "half"]
 
 STANDARDS: dict[Pixels, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -82,7 +82,7 @@ class Preprocessing:
     def __call__(self, images: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         """(n, 1 or 3, h, w) to (n, channels, size, size); mean and deviation on their device."""
         if images.shape[1] > self.channels:
-            images = torch.einsum("nchw,c->nhw", images, images.new_tensor(LUMA))[:, None]
+            images = (images * images.new_tensor(LUMA).view(3, 1, 1)).sum(1, keepdim=True)
         images = self._square(images)
         return (images.expand(-1, self.channels, -1, -1) - mean).div_(deviation)
 
@@ -95,25 +95,24 @@ class Preprocessing:
             for side in (height, width)
         )
         if (down, across) != (height, width):
-            images = resize(images, down, across, self.filter).clamp_(0, 1)
+            images = resize(images, down, across, self.filter)
         top, left = (down - self.size) // 2, (across - self.size) // 2
         return images[:, :, top : top + self.size, left : left + self.size]
 
 
 def resize(images: Tensor, height: int, width: int, how: Filter) -> Tensor:
-    """(n, c, h, w) to (n, c, height, width), which a bicubic filter may overshoot.
+    """(n, c, h, w) in [0, 1] to (n, c, height, width), lines first, then columns, as Pillow does.
 
-    As torch's antialiased interpolation, by two matrix products: six times faster at 32 to 96.
+    It is torch's antialiased interpolation by two matrix products, which are six times faster
+    from 32 to 96, and each product is kept in [0, 1], which a bicubic filter would leave.
     """
     rows = _weights(images.shape[2], height, how).to(images)
     columns = _weights(images.shape[3], width, how).to(images)
-    return rows @ (images @ columns.T)
+    return (rows @ (images @ columns.T).clamp_(0, 1)).clamp_(0, 1)
 
 
 @lru_cache(maxsize=16)
 def _weights(old: int, new: int, how: Filter) -> Tensor:
     """(new, old): the share of each old pixel of a line in each new one."""
     lines = torch.eye(old)[None, None]
-    if how == "nearest":
-        return F.interpolate(lines, (new, old), mode="nearest-exact")[0, 0]
     return F.interpolate(lines, (new, old), mode=how, antialias=True)[0, 0]

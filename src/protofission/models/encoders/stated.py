@@ -10,7 +10,7 @@ from typing import Any
 from protofission.errors import InputError, printable
 from protofission.models.encoders.preprocessing import STANDARDS, Filter, Preprocessing
 
-FILTERS: dict[int, Filter] = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+FILTERS: dict[int, Filter] = {2: "bilinear", 3: "bicubic"}
 """By Pillow's numbers."""
 SHORT_EDGE = {"Bit", "CLIP", "ChineseCLIP", "ConvNext", "MobileNetV1"}
 SQUARE = {"Beit", "Blip", "DINOv3ViT", "DeiT", "Pvt", "Siglip", "ViT"}
