@@ -133,10 +133,9 @@ def _origin(source: str) -> dict[str, Any]:
 
 
 def _of_plain(fields: Any, shown: str) -> BackboneSpec:
-    """A specification from its fields in JSON; the weights that it started from are no matter."""
+    """A specification from its fields in JSON."""
     try:
-        plain = {**fields, "blocks": tuple(fields["blocks"]), "weights": None}
-        return BackboneSpec(**plain)
+        return BackboneSpec(**{**fields, "blocks": tuple(fields["blocks"])})
     except (KeyError, TypeError, ValueError):
         raise InputError(
             f"{shown} describes no backbone that this version knows: set backbone=, or give "
@@ -145,6 +144,7 @@ def _of_plain(fields: Any, shown: str) -> BackboneSpec:
 
 
 def _plain(spec: BackboneSpec) -> dict[str, Any]:
+    """The network in JSON; the weights that it started from are no matter."""
     return {**dataclasses.asdict(spec), "blocks": list(spec.blocks), "weights": None}
 
 
