@@ -7,7 +7,7 @@ from pathlib import Path
 
 LAYERS = [
     ["__init__", "errors"],
-    ["options", "records", "rng", "whole"],
+    ["extras", "options", "records", "rng", "whole"],
     ["fission", "risks", "scores", "metrics"],
     ["models", "processes"],
     ["methods"],

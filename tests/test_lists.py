@@ -149,7 +149,7 @@ def test_without_pyarrow_one_sentence_names_the_extra(
 ) -> None:
     path = write(tmp_path / "list.parquet", b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"needs pyarrow: pip install 'protofission\[parquet\]'"):
+    with pytest.raises(InputError, match=r'needs pyarrow: pip install "protofission\[parquet\]"'):
         read_list(path)
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from protofission.data.cache import Entry, Progress
 from protofission.data.decode import Decoding, RefusedError, size_of
-from protofission.data.extras import needed
 from protofission.data.folders import cache_for, gathered
 from protofission.data.hygiene import Report
 from protofission.data.images import ImageSet
 from protofission.data.labels import numbered
 from protofission.data.listing import content_of, entry_of, listed
 from protofission.errors import InputError, require, unknown
+from protofission.extras import needed
 
 
 def load_hub(

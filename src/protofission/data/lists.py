@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from protofission.data.extras import needed
 from protofission.errors import InputError, require
+from protofission.extras import needed
 
 SUFFIXES = (".csv", ".parquet")
 NO_LABELS = ("", "-1")

@@ -6,14 +6,13 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import PurePath
 from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import InputError, printable, require
+from protofission.errors import printable, require
 from protofission.models.encoders.preprocessing import Preprocessing
 
 ACCELERATED = 256
@@ -141,16 +140,6 @@ def check_features(source: str, found: Tensor, again: Tensor, rows: int) -> int:
         f"{shown} gives other features each time, as models that mask at random do: take another.",
     )
     return found.shape[1]
-
-
-def needed(module: str, extra: str, what: str) -> Any:
-    """A module of an extra, imported on use; `what` needs it."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise InputError(
-            f'{what} needs {module.partition(".")[0]}: pip install "protofission[{extra}]".'
-        ) from None
 
 
 def reason_of(error: Exception) -> str:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from protofission.errors import InputError, require
-from protofission.models.encoders.base import Encoder, fingerprint_of, needed
+from protofission.extras import needed
+from protofission.models.encoders.base import Encoder, fingerprint_of
 from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
 from protofission.models.weight_files import read_tensors
 from protofission.options import FIXED

@@ -20,11 +20,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from protofission.errors import InputError, check_choices, printable, require, unknown
+from protofission.extras import needed
 from protofission.models.encoders.base import (
     Encoder,
     check_features,
     fingerprint_of,
-    needed,
     probe,
     reason_of,
 )

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from protofission.errors import InputError, check_choices, printable, require, unknown
-from protofission.models.encoders.base import Encoder, check_features, needed, probe, reason_of
+from protofission.extras import needed
+from protofission.models.encoders.base import Encoder, check_features, probe, reason_of
 from protofission.models.encoders.onnx_data import MalformedError, data_files
 from protofission.models.encoders.preprocessing import LARGEST, Pixels, Preprocessing
 from protofission.options import FIXED

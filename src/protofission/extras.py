@@ -1,4 +1,4 @@
-"""Libraries that only some data needs: imported on use, and named with their extra if missing."""
+"""Libraries that only some things need: imported on use, and named with their extra if missing."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def needed(module: str, extra: str, what: str) -> Any:
         return import_module(module)
     except ImportError:
         raise InputError(
-            f"{what} needs {module.partition('.')[0]}: pip install 'protofission[{extra}]'."
+            f'{what} needs {module.partition(".")[0]}: pip install "protofission[{extra}]".'
         ) from None
