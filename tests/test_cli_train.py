@@ -106,7 +106,7 @@ def test_resuming_needs_the_word_and_an_unfinished_run(call: Call, tmp_path: Pat
         (["--processes", "5"], "cannot be shared by 5 processes"),
         (["--save-every", "nan"], "save_every = nan"),
         (["--nodes", "2"], "nodes = 2 wants NODE_RANK, MASTER_ADDR, MASTER_PORT"),
-        (["--set", "recipe.steps=5"], "one of them must be none"),
+        (["--set", "recipe.epochs=none"], "say how long training takes"),
         (["--set", "backbone=resnet19"], "Did you mean 'resnet18'?"),
         (["--set", "backbone.blocks=1,0"], "blocks of stage 2 = 0"),
         (["--set", "backbone.pixels=cifar10"], "set backbone.pixels=unit"),

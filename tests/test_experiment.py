@@ -11,6 +11,7 @@ from protofission.experiment import as_json
 from protofission.methods import METHODS
 from protofission.options import as_text, options, override
 from protofission.presets import PRESETS, preset
+from protofission.train import number_of_steps
 
 
 def test_an_override_changes_one_value_and_copies() -> None:
@@ -145,3 +146,10 @@ def test_every_option_is_documented(project: Path) -> None:
             if key.startswith(("method.", "head.", "judging.", "recipe.")):
                 assert key.replace("base.", "") in text, key
             assert option.meaning, key
+
+
+def test_steps_go_before_epochs():
+    experiment = override(preset("digits", "orca"), "recipe.steps=7")
+    data = experiment.data.load().training
+    assert number_of_steps(experiment.recipe, data) == 7
+    assert number_of_steps(override(experiment, "recipe.epochs=none").recipe, data) == 7

@@ -30,7 +30,7 @@ class Recipe:
     steps_per_epoch: int | None = None
     """The length of an epoch where it is not one pass."""
     steps: int | None = None
-    """How long training takes, in the place of epochs, which are then none."""
+    """How long training takes, whatever `epochs` says."""
     labeled_batch: int = 128
     """Labeled images of a step, over all processes."""
     unlabeled_batch: int = 384
@@ -77,8 +77,8 @@ class Recipe:
             if getattr(self, name) is not None:
                 check_sizes(**{name: getattr(self, name)})
         require(
-            (self.epochs is None) != (self.steps is None),
-            f"epochs = {self.epochs} and steps = {self.steps}: one of them must be none.",
+            self.epochs is not None or self.steps is not None,
+            "epochs = None and steps = None: say how long training takes by one of them.",
         )
         require(self.learning_rate > 0, f"learning_rate = {self.learning_rate} must be above 0.")
         require(
