@@ -10,13 +10,15 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from builders import normal, output_of, rng
+from protofission.errors import InputError
 from protofission.fission import (
     FissionHead,
     assignments,
+    check_features,
     class_usage,
     combine,
     consistency_loss,
@@ -28,6 +30,7 @@ from protofission.fission import (
     mixing,
     random_directions,
     similarity,
+    unit,
 )
 from protofission.records import NO_CLASS
 from reference import prototypes as scalar
@@ -349,8 +352,30 @@ def test_one_slot_makes_diversity_zero_and_consistency_the_max_risk():
     assert_close(consistency_loss(labeled_risk, sims), labeled_risk(max_logits(sims)))
 
 
+def test_infinities_that_cancel_are_refused_and_a_sum_that_overflows_is_not():
+    features = torch.full((4, 2), 3e38)
+    check_features(features, 2)
+    features[1, 0], features[3, 1] = torch.inf, -torch.inf
+    with pytest.raises(InputError, match=r"^2 of 4 feature vectors hold NaN or infinity"):
+        check_features(features, 2)
+
+
 def leaves(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(t.clone().requires_grad_() for t in tensors)
+
+
+@pytest.mark.parametrize("shape", [(6, D), (C, V, D)])
+def test_unit_vectors_are_those_of_torch_and_so_is_their_gradient(shape):
+    vectors = 3 * normal(*shape)
+    vectors[1] = 0
+    (mine,), (theirs,) = leaves(vectors), leaves(vectors)
+    pull = normal(*shape, seed=1)
+    unit(mine).backward(pull)
+    F.normalize(theirs, dim=-1).backward(pull)
+    assert torch.equal(unit(vectors), F.normalize(vectors, dim=-1))
+    assert torch.equal(torch.vmap(unit)(vectors), unit(vectors))
+    assert_close(mine.grad, theirs.grad)
+    assert gradgradcheck(unit, leaves(normal(*shape)))
 
 
 def test_gradients_of_prototypes():

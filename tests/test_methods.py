@@ -455,7 +455,10 @@ def test_nearest_partners_are_found_by_brute_force(seed):
     space = normal(12, 3, seed=seed) * normal(12, 1, seed=seed + 1).abs()
     features = {("unlabeled", 0, i): row for i, row in enumerate(space.tolist())}
     scene = scalar.Scene(features, {}, [], 12)
-    assert nearest_partners(space).tolist() == scalar.orca_partners(scene, [])
+    nearest = nearest_partners(space)
+    assert nearest.tolist() == scalar.orca_partners(scene, [])
+    for first in (1, 5, 12):
+        assert torch.equal(nearest_partners(space, first), nearest[first:])
 
 
 def test_the_nearest_neighbour_is_by_angle_and_never_oneself():

@@ -125,6 +125,27 @@ def test_zero_weights_leave_the_base_method():
         assert_close(total(case.method.terms(case.step())), total(base.terms(plain.step())))
 
 
+@pytest.mark.parametrize(
+    ("options", "idle"),
+    [
+        ({"consistency_weight": 0.0}, {"consistency"}),
+        ({"diversity_weight": 0.0}, {"diversity", "local_diversity"}),
+        ({"local_diversity_weight": 0.0}, {"local_diversity"}),
+    ],
+)
+@pytest.mark.parametrize("name", BASES)
+def test_a_term_without_weight_is_reported_and_asks_for_no_gradient(name, options, idle):
+    full, case = (make_case(WithFission(BASES[name], **o)) for o in ({}, options))
+    expected = {t.name: t.value for t in full.method.terms(full.step())}
+    terms = case.method.terms(case.step())
+    assert [t.name for t in terms] == list(expected)
+    for term in terms:
+        assert_close(term.value.detach(), expected[term.name].detach())
+        assert term.value.requires_grad == (term.name not in idle)
+    with torch.no_grad():
+        assert not any(t.value.requires_grad for t in full.method.terms(full.step()))
+
+
 def test_slots_are_charged_against_the_partner_s_max_logits():
     """Eq. 13, by hand: one unlabeled and one labeled image, two heads, two slots."""
     method = WithFission(Orca(pair_labeled=False, entropy_weight=0, margin_cap=0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +32,7 @@ def combine(g: Tensor, l: Tensor, delta: Tensor) -> Tensor:
         (C, V, D), not normalised.
     """
     share = mixing(delta)[..., None]
-    return (1 - share) * F.normalize(g, dim=-1)[:, None] + share * F.normalize(l, dim=-1)
+    return (1 - share) * unit(g)[:, None] + share * unit(l)
 
 
 def mixing(delta: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def similarity(
     """
     flat = prototypes.flatten(0, 1)  # (C V, D)
     if kind == "cosine":
-        sims = F.normalize(features, dim=-1) @ F.normalize(flat, dim=-1).T
+        sims = unit(features) @ unit(flat).T
     else:
         if precision_root is not None:
             features, flat = features @ precision_root, flat @ precision_root
@@ -74,7 +74,7 @@ def similarity(
 
 def max_logits(similarities: Tensor) -> Tensor:
     """Eq. 3: logit(x)[c] = max_i sim(x,c,i). (N, C, V) -> (N, C)."""
-    return similarities.amax(-1)
+    return similarities.amax(-1) if similarities.shape[-1] > 1 else similarities.squeeze(-1)
 
 
 def local_diversity_loss(l: Tensor, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
@@ -86,8 +86,9 @@ def local_diversity_loss(l: Tensor, reduction: Literal["mean", "sum"] = "mean") 
         l: (C, V, D).
         reduction: the mean over the V (V - 1) pairs of a class, or their sum.
     """
-    unit = F.normalize(l, dim=-1)
-    pairs = unit.sum(1).square().sum(-1) - unit.square().sum((1, 2))  # (C,)
+    units = unit(l)
+    lengths = units.detach().square().sum((1, 2))  # 1 each whatever l is: no gradient
+    pairs = units.sum(1).square().sum(-1) - lengths  # (C,)
     slots = l.shape[1]
     return pairs.mean() / (max(slots * (slots - 1), 1) if reduction == "mean" else 1)
 
@@ -108,7 +109,8 @@ def assignments(similarities: Tensor, labels: Tensor, temperature: float = 10.0)
 
 def class_usage(assigned: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """The mean of A(x) over the rows of each class, (C, V), and the number of these rows, (C,)."""
-    members = F.one_hot(labels + 1, num_classes + 1)[:, 1:].to(assigned.dtype)  # (N, C)
+    classes = torch.arange(num_classes, device=labels.device)
+    members = (labels[:, None] == classes).to(assigned.dtype)  # (N, C)
     counts = members.sum(0)
     return (members.T @ assigned) / counts.clamp_min(1)[:, None], counts
 
@@ -281,6 +283,32 @@ class FissionHead(nn.Module):
         return Output(features, sims, max_logits(sims), prototypes, self.temperature, self.offset)
 
 
+class _Unit(torch.autograd.Function):
+    """`F.normalize` with a gradient of a few passes over memory in the place of a dozen."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(vectors: Tensor) -> Tensor:
+        return F.normalize(vectors, dim=-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        vectors, units = ctx.saved_tensors
+        lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp_min(1e-12)
+        along = torch.linalg.vecdot(units, grad)[..., None]
+        return torch.addcmul(grad, units, along, value=-1) / lengths
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors made of length 1 along the last dimension; 0 stays 0."""
+    return cast(Tensor, _Unit.apply(vectors))  # type: ignore[no-untyped-call]
+
+
 def random_directions(*shape: int, generator: torch.Generator | None = None) -> Tensor:
     """Vectors of length 1 along the last dimension, uniform on the sphere."""
     return F.normalize(torch.randn(*shape, generator=generator), dim=-1)
@@ -320,6 +348,8 @@ def check_features(features: Tensor, num_features: int) -> None:
         f"Features have the shape {tuple(features.shape)}, but the head wants (N, {num_features}).",
     )
     if not torch.compiler.is_compiling():
+        if bool(features.sum().isfinite()):  # one pass, and no NaN or infinity can hide in a sum
+            return
         bad = len(features) - int(features.isfinite().all(-1).sum())
         require(
             bad == 0,

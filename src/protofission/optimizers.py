@@ -68,7 +68,11 @@ def optimizer_of(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     if recipe.optimizer == "lars":
         return Lars(used, lr=recipe.learning_rate, momentum=recipe.momentum)
     return torch.optim.SGD(
-        used, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov
+        used,
+        lr=recipe.learning_rate,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        fused=True,  # one pass over the weights in the place of four
     )
 
 

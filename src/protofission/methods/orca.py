@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protofission.errors import require
+from protofission.fission import unit
 from protofission.methods.base import Method, label_rows
 from protofission.models.heads import HeadSpec
 from protofission.records import NO_CLASS, Output, Step, Targets, Term, Terms, Views
@@ -96,9 +97,9 @@ class Orca(Method[OrcaTargets]):
     @torch.no_grad()
     def decide(self, step: Step) -> OrcaTargets:
         """Partners by view 1, the margin by the last survey, hard classes for L_div."""
-        classes = label_rows(step)
+        classes, probs = label_rows(step), self.sigma.probs(step.logits)
         for view in range(step.layout.unlabeled_views):
-            confidence, hard = self.sigma.probs(step.unlabeled(step.logits, view)).max(-1)
+            confidence, hard = step.unlabeled(probs, view).max(-1)
             rows = step.layout.unlabeled_rows(view)
             classes[rows] = torch.where(confidence >= self.hard_threshold, hard, NO_CLASS)
         uncertainty = step.memory.get_buffer("uncertainty")
@@ -117,7 +118,7 @@ class Orca(Method[OrcaTargets]):
         return torch.cat(
             [
                 class_partners(step.labels, step.generator),
-                nearest_partners(step.both(space, 0).detach())[len(step.labels) :],
+                nearest_partners(step.both(space, 0).detach(), len(step.labels)),
             ]
         )
 
@@ -131,9 +132,10 @@ class Orca(Method[OrcaTargets]):
 
     def risk(self, step: Step, targets: OrcaTargets, logits: Tensor) -> Terms:
         """Eq. 13: these logits of x_i (view 1) against the max-logits of its partner (view 2)."""
-        labeled = step.labeled(logits, 0)
+        first = step.both(logits, 0)
+        labeled = step.labeled(first)
         margin = targets.margin * F.one_hot(step.labels, logits.shape[-1])
-        own = step.both(logits, 0).log_softmax(-1)
+        own = first.log_softmax(-1)
         other = step.both(step.logits, 1)[targets.partners].log_softmax(-1)
         if self.pair_detach:
             other = other.detach()
@@ -165,9 +167,9 @@ def class_partners(labels: Tensor, generator: torch.Generator) -> Tensor:
     return draw.argmax(1)
 
 
-def nearest_partners(space: Tensor) -> Tensor:
-    """(N,): for each row the other row of the highest cosine."""
-    unit = F.normalize(space, dim=-1)
-    cosines = unit @ unit.T
-    cosines.fill_diagonal_(-torch.inf)
+def nearest_partners(space: Tensor, first: int = 0) -> Tensor:
+    """(N - first,): for each row from `first` on, the other row of all of the highest cosine."""
+    units = unit(space)
+    cosines = units[first:] @ units.T
+    cosines[:, first:].fill_diagonal_(-torch.inf)
     return cosines.argmax(1)

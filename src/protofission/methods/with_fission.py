@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -145,13 +146,18 @@ class WithFission(Method[T]):
         def slot_risk(logits: Tensor) -> Tensor:
             return total(self.risk(step, slot_targets, logits))
 
-        consistency = consistency_loss(slot_risk, self.compared(step.output, targets.classes))
-        local = local_diversity_loss(step.output.prototypes.local, self.local_diversity_reduction)
+        with _graph_if(self.consistency_weight > 0):
+            consistency = consistency_loss(slot_risk, self.compared(step.output, targets.classes))
+        with _graph_if(self.diversity_weight > 0):
+            diversity = self.diversity(step, targets)
+        parts, local_weight = step.output.prototypes.local, self.local_diversity_weight
+        with _graph_if(self.diversity_weight * local_weight > 0):
+            local = local_diversity_loss(parts, self.local_diversity_reduction)
         return (
             *self.risk(step, targets, step.logits),
             Term("consistency", consistency, self.consistency_weight),
-            Term("diversity", self.diversity(step, targets), self.diversity_weight),
-            Term("local_diversity", local, self.diversity_weight * self.local_diversity_weight),
+            Term("diversity", diversity, self.diversity_weight),
+            Term("local_diversity", local, self.diversity_weight * local_weight),
         )
 
     def compared(self, output: Output, classes: Tensor) -> Tensor:
@@ -209,6 +215,11 @@ class WithFission(Method[T]):
         """The running mean moved towards this batch's."""
         share = self.diversity_momentum
         return share * step.memory.get_buffer("usage") + (1 - share) * usage
+
+
+def _graph_if(wanted: bool) -> AbstractContextManager[None]:
+    """A term without weight is computed to be shown, and needs no gradient."""
+    return torch.set_grad_enabled(wanted and torch.is_grad_enabled())
 
 
 def _for_base(step: Step) -> Step:
