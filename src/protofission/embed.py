@@ -93,6 +93,9 @@ def images_of(
         read, views = DATASETS[source]
         return Images(source, read(folder), views)
     path = Path(source).expanduser()
+    require(
+        folder is None, f"--folder = {folder} is for data sets by name: leave it out of {source}."
+    )
     if not path.exists():
         known = not_known("data set", source, DATASETS, DATASETS)
         raise InputError(f"{known} It is no folder or list of images either.")
