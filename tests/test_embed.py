@@ -167,7 +167,7 @@ def test_a_folder_keeps_its_names_and_paths(photos: Path, tmp_path: Path):
     assert store.labeling().train.tolist() == [0, 0, 0, 1, 1, 1]
     manifest = json.loads((store.folder / "manifest.json").read_bytes())
     assert manifest["encoder"]["kind"] == "own"
-    assert set(manifest["digests"]) == {"train-plain.npy", "labels/train.npy"}
+    assert set(manifest["digests"]) == {"train-plain.npy", "labels/train.npy", "paths.json"}
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_a_store_cut_short_is_refused(file: str, bytes_left: int, tmp_path: Path
     store = made(tmp_path / "s")
     path = store.folder / file
     path.write_bytes(path.read_bytes()[:bytes_left])
-    with pytest.raises(InputError, match=f"{file} is cut short or damaged"):
+    with pytest.raises(InputError, match=f"{file} is cut short"):
         Store.open(store.folder)
     made(store.folder)
     Store.open(store.folder)
@@ -186,8 +186,6 @@ def test_a_manifest_of_nonsense_is_one_sentence(key: str, value: object, tmp_pat
     content = json.loads(path.read_bytes())
     content[key] = value
     path.write_text(json.dumps(content))
-    if (key, value) in ((("block"), 2**60), ("class_names", "x")):
-        return
     with pytest.raises(InputError):
         _used(store.folder)
 
@@ -244,13 +242,67 @@ def test_features_of_no_use_are_refused_by_image(value: float, words: str, tmp_p
         lambda views: views.update(weak=views["weak"][:5]),
         lambda views: views.update(weak=views["weak"][:, :, :3]),
         lambda views: views.update(plain=views["plain"][:, 0, 0]),
+        lambda views: views.update(plain=views["weak"]),
+        lambda views: views.update(weak=views["weak"][:, :0]),
+        lambda views: views.update(weak=views["weak"].astype(int)),
+        lambda views: views.update(weakly=views["weak"]),
     ],
 )
 def test_features_that_do_not_fit_each_other_are_refused(change, tmp_path: Path):
     views, labels = features(24)
     change(views)
-    with pytest.raises(InputError, match=r"plain view|have the shape"):
+    with pytest.raises(InputError, match=r"plain view|have the shape|wide, not 12|Unknown view"):
         store_features(tmp_path / "s", views, labels, ["a"] * CLASSES)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.full(24, 6), np.full(24, -2), np.zeros(24), np.zeros((24, 1), int), np.zeros(0, int), "x"],
+)
+def test_labels_that_are_none_are_refused_before_anything_is_written(labels, tmp_path: Path):
+    views, _ = features(24)
+    with pytest.raises(InputError, match="Labels"):
+        store_features(tmp_path / "s", views, labels, ["a"] * CLASSES)
+    assert not (tmp_path / "s").exists()
+
+
+def test_lists_tensors_and_small_integers_are_understood(tmp_path: Path):
+    views, labels = features(24)
+    one = store_features(tmp_path / "a", views, labels, ["a"] * CLASSES)
+    tensors = {name: torch.from_numpy(array) for name, array in views.items()}
+    two = store_features(str(tmp_path / "b"), tensors, labels.tolist(), ["a"] * CLASSES)
+    three = store_features(tmp_path / "c", views, labels.astype(np.int8), ["a"] * CLASSES)
+    assert one.digests == two.digests == three.digests
+
+
+@pytest.mark.parametrize("file", ["train-plain.npy", "labels/train.npy"])
+def test_any_byte_of_a_header_that_changes_is_one_sentence(file: str, tmp_path: Path):
+    store = made(tmp_path / "s", rows=12, test=6)
+    path = store.folder / file
+    content = path.read_bytes()
+    for place in range(0, 128, 3):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 9]) + content[place + 1 :])
+        with pytest.raises(InputError, match="edited or damaged"):
+            _used(store.folder)
+
+
+def test_a_byte_that_is_lost_costs_its_block_alone(tmp_path: Path):
+    plan, computed = plan_of(10, 3), []
+    labels = {"train": np.zeros(10, np.int64)}
+
+    def compute(blocks):
+        for block in blocks:
+            computed.append(block)
+            yield block, {"plain": np.ones((block.stop - block.start, 1, 2), np.float16)}
+
+    fill(tmp_path / "s", plan, labels, compute)
+    path = tmp_path / "s" / "train-plain.npy"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    del computed[:]
+    fill(tmp_path / "s", plan, labels, compute)
+    assert computed == [Block("train", 9, 10)]
+    assert path.read_bytes() == whole
 
 
 def test_a_method_that_wants_more_versions_than_there_are_is_refused(tmp_path: Path):

@@ -11,7 +11,7 @@ from protofission.errors import InputError
 from protofission.experiment import Experiment
 from protofission.options import override
 from protofission.train import outputs, start, train
-from protofission.trunks import cached_trunk
+from protofission.trunks import cached_trunk, load_data
 from runs import small
 
 
@@ -74,7 +74,9 @@ def test_a_map_is_that_of_a_view(home: Path):
     experiment = cached()
     data = cached_trunk(experiment)
     images = experiment.data.load()
-    body = start(experiment, images.training, DIGITS).model.backbone.eval()
+    body = start(
+        override(experiment, "recipe.trunk_cache=0"), images.training, DIGITS
+    ).model.backbone.eval()
     some = images.training.labeled[:20]
     maps = data.augmentations.plain(data.training.labeled[:20])
     torch.testing.assert_close(maps, body.trunk(some.float() / 255), rtol=1e-3, atol=1e-3)
@@ -87,6 +89,7 @@ def test_a_map_is_that_of_a_view(home: Path):
         ("recipe.trainable_stages=3", "trunk_cache = 2 wants frozen stages, and all 3 learn"),
         ("recipe.frozen_statistics=orca", "set recipe.frozen_statistics=frozen"),
         ("data.store=x", "data.store = x holds features"),
+        ("recipe.trunk_cache=1", "orca\\+pf wants 2 views of an image that differ"),
     ],
 )
 def test_what_cannot_be_cached_is_refused(change: str, words: str):
@@ -94,8 +97,11 @@ def test_what_cannot_be_cached_is_refused(change: str, words: str):
         override(cached(), change).check()
 
 
-def test_fewer_versions_than_a_method_wants_are_refused():
-    experiment = override(cached(), "recipe.trunk_cache=1")
-    data = cached_trunk(experiment)
-    with pytest.raises(InputError, match="has 1 weak views of an image, and the method wants 2"):
-        start(experiment, data.training, data.augmentations)
+def test_images_and_maps_are_not_taken_for_each_other():
+    experiment = cached()
+    images, maps = experiment.data.load(), cached_trunk(experiment)
+    with pytest.raises(InputError, match=r"wants the maps of a frozen trunk, .*trunks\.load_data"):
+        start(experiment, images.training, images.augmentations)
+    with pytest.raises(InputError, match=r"maps want recipe\.trunk_cache"):
+        start(override(experiment, "recipe.trunk_cache=0"), maps.training, maps.augmentations)
+    assert load_data(experiment).training.labeled.ndim == 1

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter, Token
 
 from protofission import __version__
-from protofission.errors import InputError, printable
+from protofission.errors import InputError, printable, unknown
 
 
 def whole_number(_: type, tokens: Sequence[Token]) -> int:
@@ -178,15 +178,19 @@ def embed(
     """
     from rich.console import Console
 
+    from protofission.data.datasets import VIEWS
     from protofission.data.filling import check_destination
-    from protofission.embed import ViewCounts, images_of, usual_processes
+    from protofission.embed import ViewCounts, check_apart, images_of, usual_processes
     from protofission.models.encoders import encoder_named
     from protofission.options import override
     from protofission.processes import device_named
     from protofission.session import progress_bar, show_embedding
 
     check_destination(out)
+    check_apart(data, out)
     counts = ViewCounts(plain, weak, strong, simclr)
+    if views is not None and views not in VIEWS:
+        raise unknown("views", views, VIEWS)
     spec = encoder_named(encoder)
     for assignment in set_:
         spec = override(spec, assignment)

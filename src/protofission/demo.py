@@ -67,6 +67,11 @@ def plan(
         named = _assigned(named, assignment)
     for experiment in named.values():
         experiment.check()
+        require(
+            experiment.data.store is None and not experiment.recipe.trunk_cache,
+            "The demo shows images and trains on them: leave data.store and recipe.trunk_cache "
+            "out, or use protofission train.",
+        )
     simclr = named.pop("simclr")
     splits = {replace(experiment.data, pool_has_labeled=False) for experiment in named.values()}
     require(

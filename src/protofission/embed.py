@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import current_process, get_context, parent_process
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +107,16 @@ def images_of(
     return Images(path.resolve().name, ImageSets(images), "natural", report)
 
 
+def check_apart(source: str, folder: Path) -> None:
+    """Refuse a store among the images that it is made of."""
+    path = Path(source).expanduser()
+    inside = source not in DATASETS and path.is_dir()
+    require(
+        not (inside and folder.resolve().is_relative_to(path.resolve())),
+        f"The store {folder} lies in the folder of images: name one elsewhere.",
+    )
+
+
 def embed(
     images: Images,
     spec: EncoderSpec,
@@ -127,12 +137,15 @@ def embed(
     Args:
         views: a name of VIEWS, if not the data set's usual one.
         seed: of the random views.
-        processes: how many compute; one, where the encoder is on an accelerator.
+        processes: how many compute; one, where the encoder is on an accelerator. A script that
+            wants several keeps its calls under `if __name__ == "__main__":`.
         encoder: the loaded one, where there is one already.
         progress: called with the images that are done, and all.
         wait: for another process that is making the same store.
     """
     require(1 <= processes <= 1024, f"processes = {processes} must be between 1 and 1024.")
+    if getattr(current_process(), "_inheriting", False):  # a script without a main guard, again
+        raise SystemExit(1)
     name = views or images.views
     if name not in VIEWS:
         raise unknown("views", name, VIEWS)
@@ -141,6 +154,10 @@ def embed(
     torch.set_num_threads(1)
     try:
         encoder = encoder or spec.load()
+        require(
+            processes == 1 or encoder.mean.device.type == "cpu",
+            f"processes = {processes}: on an accelerator one computes, give 1.",
+        )
         plan = _plan(images, encoder, name, counts or ViewCounts(), seed)
         work = _Work(name, seed, {part: about.views for part, about in plan.parts.items()})
         parts = images.parts
@@ -150,7 +167,7 @@ def embed(
             for done, block in enumerate(blocks):
                 left = (time.monotonic() - begun) * (len(blocks) - done) / max(done, 1)
                 if done and processes > 1 and left > SHORT:
-                    yield from _shared(blocks[done:], work, spec, parts, processes)
+                    yield from _shared(blocks[done:], work, spec, encoder, parts, processes)
                     return
                 yield block, work.features(encoder, block, _pixels(parts, block))
 
@@ -247,8 +264,8 @@ class _Work:
         return found
 
 
-_mine: tuple[_Work, Encoder] | None = None
-"""What a process of the pool works with."""
+_mine: tuple[_Work, Encoder] | InputError | None = None
+"""What a process of the pool works with, or why it cannot."""
 
 
 def _begin(work: _Work, spec: EncoderSpec) -> None:
@@ -256,7 +273,10 @@ def _begin(work: _Work, spec: EncoderSpec) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process is told, and ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    _mine = work, spec.load()
+    try:
+        _mine = work, spec.load()
+    except InputError as error:
+        _mine = error
 
 
 def _end_with_parent() -> None:
@@ -268,7 +288,9 @@ def _end_with_parent() -> None:
 
 
 def _carry_out(block: Block, pixels: NDArray[np.uint8]) -> BlockFeatures:
-    work, encoder = _mine  # type: ignore[misc]
+    if not isinstance(_mine, tuple):
+        raise _mine or RuntimeError("begun without an encoder")
+    work, encoder = _mine
     return work.features(encoder, block, pixels)
 
 
@@ -276,6 +298,7 @@ def _shared(
     blocks: Sequence[Block],
     work: _Work,
     spec: EncoderSpec,
+    encoder: Encoder,
     parts: dict[str, ImageSet],
     processes: int,
 ) -> Iterator[tuple[Block, BlockFeatures]]:
@@ -283,19 +306,27 @@ def _shared(
     processes = min(processes, len(blocks))
     pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (work, spec))
     waiting: deque[tuple[Block, Future[BlockFeatures]]] = deque()
+    left = deque(blocks)
+    came = 0
     try:
-        for block in blocks:
-            waiting.append((block, pool.submit(_carry_out, block, _pixels(parts, block))))
-            if len(waiting) > 2 * processes:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, future.result()
+        while left or waiting:
+            while left and len(waiting) <= 2 * processes:
+                block = left.popleft()
+                waiting.append((block, pool.submit(_carry_out, block, _pixels(parts, block))))
+            block, future = waiting.popleft()
+            found = future.result()
+            yield block, found
+            came += 1
     except BrokenProcessPool:
-        raise InputError(
+        require(
+            came == 0,
             "A process that computes features was killed or ran out of memory: give the same "
-            "command again, with fewer --processes if memory is short."
-        ) from None
+            "command again, with fewer --processes if memory is short.",
+        )
+        # None could start, as where a script has no `if __name__ == "__main__":`.
+        for block in blocks:
+            yield block, work.features(encoder, block, _pixels(parts, block))
     finally:
+        for worker in (pool._processes or {}).values():  # what is under way now nobody waits for
+            worker.terminate()
         pool.shutdown(wait=True, cancel_futures=True)

@@ -35,7 +35,9 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 CLUSTERED = 50_000
-"""Rejected images that k-means looks at."""
+"""Rejected images that k-means looks at, and labeled ones among which neighbours are looked for."""
+QUERIED = 20_000
+"""Test images whose neighbours are looked for."""
 QUERIES = 1000
 """Images whose neighbours are looked for at once."""
 
@@ -198,13 +200,18 @@ def neighbour_accuracy(
     processes: Processes = ALONE,
 ) -> float:
     """How often the labeled images nearest to a test image of a seen class tell its class."""
-    seen = test.labels < training.num_seen
-    bank, queries = (
-        embedded(model, inputs, plain, processes)
-        for inputs in (training.labeled, test.inputs[torch.from_numpy(seen)])
-    )
-    found = neighbour_classes(bank, training.labels.to(bank.device), queries, neighbours)
-    return float((found.cpu().numpy() == test.labels[seen]).mean())
+    kept = _evenly(np.arange(len(training.labels)), CLUSTERED)
+    asked = _evenly(np.flatnonzero(test.labels < training.num_seen), QUERIED)
+    bank = embedded(model, training.labeled[kept], plain, processes)
+    queries = embedded(model, test.inputs[asked], plain, processes)
+    labels = training.labels[kept].to(bank.device)
+    found = neighbour_classes(bank, labels, queries, neighbours)
+    return float((found.cpu().numpy() == test.labels[asked]).mean())
+
+
+def _evenly(places: Ints, most: int) -> Ints:
+    """At most so many places, from the first to the last."""
+    return places[:: -(-len(places) // most) or 1]
 
 
 def neighbour_classes(

@@ -169,6 +169,11 @@ class Experiment:
 
     def _check_trunk_cache(self, stages: int | None) -> None:
         """Refuse to keep what every step changes."""
+        require(
+            self.data.store is None,
+            f"trunk_cache is for images, and data.store = {self.data.store} holds features: leave "
+            "one of them out.",
+        )
         frozen = 0 if stages is None else self.backbone.stages - stages
         require(
             frozen > 0,
@@ -179,10 +184,12 @@ class Experiment:
             self.recipe.frozen_statistics == "frozen",
             "trunk_cache wants maps that stay as they are: set recipe.frozen_statistics=frozen.",
         )
+        wanted = (self.method.views.labeled, self.method.views.unlabeled)
+        most = max(names.count(name) for names in wanted for name in names)
         require(
-            self.data.store is None,
-            f"trunk_cache is for images, and data.store = {self.data.store} holds features: leave "
-            "one of them out.",
+            most <= self.recipe.trunk_cache <= 1000,
+            f"trunk_cache = {self.recipe.trunk_cache}: {self.name} wants {most} views of an image "
+            f"that differ, and 1000 versions are the most: set recipe.trunk_cache={max(most, 4)}.",
         )
 
 

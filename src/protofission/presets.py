@@ -153,7 +153,8 @@ def features(dataset: Cifar | None, name: str) -> Experiment:
         data = DataSpec(dataset, pool_has_labeled=True)
         recipe = replace(recipe, epoch="pool", unlabeled_batch=512, schedule="cosine")
         return replace(experiment, data=data, recipe=recipe)
-    return _on(dataset, experiment, recipe)
+    experiment = _on(dataset, experiment, recipe)
+    return replace(experiment, data=replace(experiment.data, views=None))  # they are the store's
 
 
 _SIMCLR = Recipe(

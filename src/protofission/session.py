@@ -25,8 +25,8 @@ from rich.text import Text
 
 from protofission import diagnosis
 from protofission.data.datasets import Data
-from protofission.data.store import Store
-from protofission.embed import Images, ViewCounts, embed
+from protofission.data.store import Store, StoredViews
+from protofission.embed import Images, ViewCounts, embed, usual_processes
 from protofission.errors import InputError
 from protofission.experiment import Experiment
 from protofission.folder import RunFolder
@@ -144,9 +144,9 @@ def show_embedding(
     with progress_bar(console, f"embedding {images.name}") as progress:
         store = embed(images, spec, folder, counts, **options, progress=progress)
     rows = sum(part.rows for part in store.plan.parts.values())
-    size = sum(path.stat().st_size for path in folder.glob("*.npy"))
     seconds = time.monotonic() - begun
-    line(console, f"The store: {folder}, {rows:,} images, {size / 1e6:,.0f} MB, {seconds:.0f} s")
+    size = f"{_megabytes(folder):,.0f} MB"
+    line(console, f"The store: {folder}, {rows:,} images, {size}, {seconds:.0f} s")
     return store
 
 
@@ -172,9 +172,16 @@ def show_loading(experiment: Experiment, processes: Processes, console: Console)
         return experiment.data.load()
     if processes.first:
         with progress_bar(console, "caching the trunk") as progress:
-            cached_trunk(experiment, progress=progress)
+            data = cached_trunk(experiment, usual_processes(), progress)
+        if isinstance(data.augmentations, StoredViews):
+            folder = data.augmentations.store.folder
+            line(console, f"The maps: {folder}, {_megabytes(folder):,.0f} MB")
     processes.wait()
     return cached_trunk(experiment)
+
+
+def _megabytes(store: Path) -> float:
+    return sum(path.stat().st_size for path in store.glob("*.npy")) / 1e6
 
 
 class Tracker:

@@ -119,10 +119,15 @@ def start(
     """
     experiment.check(processes.share.size)
     method, recipe, seed = experiment.method, experiment.recipe, experiment.seed
-    if not recipe.trunk_cache:
-        experiment.backbone.check(data.shape)
-    if isinstance(augmentations, StoredViews):
-        augmentations.store.check(method.views)
+    experiment.backbone.check(data.shape)
+    stored = augmentations.store if isinstance(augmentations, StoredViews) else None
+    require(
+        (stored is not None and len(stored.plan.item) == 3) == (recipe.trunk_cache > 0),
+        "recipe.trunk_cache wants the maps of a frozen trunk, and maps want recipe.trunk_cache: "
+        "load the data by protofission.trunks.load_data.",
+    )
+    if stored is not None:
+        stored.check(method.views)
     require(
         not method.views.unlabeled or len(data.unlabeled) >= recipe.unlabeled_batch,
         f"The pool has {len(data.unlabeled)} images, fewer than a batch of "

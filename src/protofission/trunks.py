@@ -16,7 +16,7 @@ from protofission.data.datasets import DATASETS, Data
 from protofission.data.filling import Progress
 from protofission.data.sources import cache_home
 from protofission.data.store import fingerprint
-from protofission.embed import Images, ViewCounts, embed, fingerprint_of, usual_processes
+from protofission.embed import Images, ViewCounts, embed, fingerprint_of
 from protofission.errors import InputError
 from protofission.experiment import Experiment
 from protofission.models.backbones import Backbone, BackboneSpec
@@ -27,7 +27,14 @@ from protofission.rng import step_rng
 from protofission.train import load_weights
 
 
-def cached_trunk(experiment: Experiment, progress: Progress | None = None) -> Data:
+def load_data(experiment: Experiment) -> Data:
+    """The data of an experiment, with the trunk cached where it says so."""
+    return cached_trunk(experiment) if experiment.recipe.trunk_cache else experiment.data.load()
+
+
+def cached_trunk(
+    experiment: Experiment, processes: int = 1, progress: Progress | None = None
+) -> Data:
     """The data of an experiment, its images as maps of the frozen stages; made where missing.
 
     They lie in the cache folder, where all runs of the same trunk, images and views find them.
@@ -51,7 +58,7 @@ def cached_trunk(experiment: Experiment, progress: Progress | None = None) -> Da
         trunk,
         cache_home() / "trunks" / key[:32],
         counts,
-        processes=usual_processes(),
+        processes=processes,
         encoder=encoder,
         progress=progress,
         wait=True,

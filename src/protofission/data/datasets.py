@@ -126,6 +126,16 @@ class DataSpec:
             f"{store.folder} is a store of {name}, not of {self.dataset}: name another store, or "
             f"set data.dataset={name}.",
         )
+        views = store.plan.augmentation.get("views")
+        require(
+            self.views in (None, views),
+            f"{store.folder} holds views of {views}, not of {self.views}: leave data.views out.",
+        )
+        require(
+            len(store.plan.class_names) > 0,
+            f"{store.folder} holds no labels, and training wants some: embed a folder with class "
+            "subfolders, or a list with labels.",
+        )
         split = self.split.split(store.labeling())
         training, test = divide_store(store, split, pool_has_labeled=self.pool_has_labeled)
         names = shown_names(split, store.plan)

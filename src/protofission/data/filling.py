@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from protofission.data.images import Labels
 from protofission.data.mapped import release
 from protofission.data.store import (
-    FEATURE_BYTES,
+    PATHS,
     Block,
     Features,
     Part,
@@ -27,10 +27,11 @@ from protofission.data.store import (
     fingerprint,
     finished_blocks,
     label_file,
-    mapped_features,
+    npy_header,
     read_manifest,
+    size_of,
 )
-from protofission.errors import InputError, printable, require
+from protofission.errors import InputError, printable, require, unknown
 from protofission.records import ViewName
 from protofission.whole import is_partial, locked, write_whole
 
@@ -102,7 +103,9 @@ def fill(
                 for view in about.views
             }
             for name, values in labels.items():
-                digests[label_file(name)] = [digest(values.tobytes())]
+                digests[label_file(name)] = [digest(_label_content(values))]
+            if paths:
+                digests[PATHS] = [digest(_path_content(paths))]
             write_whole(folder / "manifest.json", as_manifest(plan, digests).encode())
             (folder / "blocks.jsonl").unlink()
     except OSError as error:
@@ -121,7 +124,7 @@ def check_destination(folder: Path, plan: Plan | None = None) -> None:
     found = read_manifest(folder)
     if found is None:
         here = [p.name for p in folder.iterdir()] if folder.is_dir() else []
-        ours = (".lock", "blocks.jsonl", "labels")
+        ours = (".lock", "blocks.jsonl", *(["labels"] if "blocks.jsonl" in here else []))
         foreign = [n for n in here if n not in ours and not is_partial(Path(n))]
         require(
             not foreign,
@@ -137,7 +140,9 @@ def check_destination(folder: Path, plan: Plan | None = None) -> None:
 def _is_finished(folder: Path) -> bool:
     """Whether the store is complete, with labels that are its own."""
     try:
-        Store.open(folder).labeling()
+        store = Store.open(folder)
+        store.labeling()
+        store.paths()
     except InputError:
         return False
     return True
@@ -158,43 +163,47 @@ def _sound(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
             }
             for block in plan.blocks()
         }
-    arrays: dict[tuple[str, ViewName], Features] = {}
-    for part, about in plan.parts.items():
-        for view in about.views:
-            try:
-                arrays[part, view] = mapped_features(
-                    folder / file_of(part, view), plan.shape(part, view)
-                )
-            except InputError:  # cut short or gone: made anew
-                claimed = {block: known for block, known in claimed.items() if block.part != part}
     sound = {}
-    for block, known in claimed.items():
-        views = {view: arrays[block.part, view] for view in plan.parts[block.part].views}
-        if all(
-            digest(array[block.start : block.stop].tobytes()) == known[view]
-            for view, array in views.items()
-        ):
-            sound[block] = known
-        for array in views.values():
-            release(array)
+    with ExitStack() as opened:
+        files = {path.name: opened.enter_context(path.open("rb")) for path in folder.glob("*.npy")}
+        for block, known in claimed.items():
+            if all(
+                digest(_read(files.get(file_of(block.part, view)), plan, block, view)) == value
+                for view, value in known.items()
+            ):
+                sound[block] = known
     return sound
+
+
+def _place(plan: Plan, block: Block, view: ViewName) -> tuple[int, int]:
+    """Where a block of a view begins in its file, and how many bytes it has."""
+    shape = plan.shape(block.part, view)
+    row, begin = size_of(shape[1:]), len(npy_header("<f2", shape))
+    return begin + block.start * row, (block.stop - block.start) * row
+
+
+def _read(file: BinaryIO | None, plan: Plan, block: Block, view: ViewName) -> bytes:
+    """What is there of a block; less where the file is cut short."""
+    if file is None:
+        return b""
+    place, size = _place(plan, block, view)
+    file.seek(place)
+    return file.read(size)
 
 
 def _lay_out(folder: Path, plan: Plan, labels: Mapping[str, Labels], paths: Paths) -> None:
     """The manifest, labels and paths, and a file of full size for each view."""
     write_whole(folder / "manifest.json", as_manifest(plan, None).encode())
     for name, values in labels.items():
-        header = npy_header(values.dtype.str, values.shape)
-        write_whole(folder / label_file(name), header + values.tobytes())
+        write_whole(folder / label_file(name), _label_content(values))
     if paths:
-        write_whole(folder / "paths.json", json.dumps(paths).encode("ascii"))
+        write_whole(folder / PATHS, _path_content(paths))
     for part, about in plan.parts.items():
         for view in about.views:
             shape = plan.shape(part, view)
             header = npy_header("<f2", shape)
-            size = len(header) + FEATURE_BYTES * int(np.prod(shape, dtype=np.int64))
             with (folder / file_of(part, view)).open("ab") as file:
-                file.truncate(size)
+                file.truncate(len(header) + size_of(shape))
             with _opened(folder / file_of(part, view)) as file:
                 file.write(header)
 
@@ -203,14 +212,12 @@ def _opened(path: Path) -> BinaryIO:
     return path.open("r+b", buffering=0)
 
 
-def npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
-    """The beginning of an .npy file, of the same length for any number of rows."""
-    from io import BytesIO
+def _label_content(labels: Labels) -> bytes:
+    return npy_header("<i8", labels.shape) + labels.astype("<i8").tobytes()
 
-    content = BytesIO()
-    header = {"descr": kind, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(content, header)
-    return content.getvalue()
+
+def _path_content(paths: Paths) -> bytes:
+    return json.dumps({part: list(own) for part, own in paths.items()}).encode("ascii")
 
 
 def _write_journal(folder: Path, done: Mapping[Block, dict[ViewName, str]]) -> None:
@@ -247,11 +254,9 @@ def _write(
     """Write a block's features to their places, down to the disk; their digests."""
     digests = {}
     for view in plan.parts[block.part].views:
-        shape = plan.shape(block.part, view)
         content = np.ascontiguousarray(features[view], "<f2").tobytes()
-        row = FEATURE_BYTES * int(np.prod(shape[1:], dtype=np.int64))
         file = files[block.part, view]
-        place = len(npy_header("<f2", shape)) + block.start * row
+        place, _ = _place(plan, block, view)
         left = memoryview(content)
         while left:  # a write may be cut short
             written = os.pwrite(file.fileno(), left, place)
@@ -262,62 +267,106 @@ def _write(
 
 
 def store_features(
-    folder: Path,
-    views: Mapping[ViewName, NDArray[Any]],
-    labels: Labels,
+    folder: Path | str,
+    views: Mapping[ViewName, Any],
+    labels: Any,
     class_names: Sequence[str],
     *,
-    test: NDArray[Any] | None = None,
-    test_labels: Labels | None = None,
+    test: Any = None,
+    test_labels: Any = None,
     name: str = "features",
 ) -> Store:
     """Features that were computed elsewhere as a store.
 
     Args:
         views: (images, D), or (images, versions, D), by view; a plain one is among them.
-        labels: (images,), places in `class_names`, or -1.
+        labels: (images,) whole numbers, places in `class_names`, or -1.
         test: (images, D), plain features that judge, if there are any, with their labels.
     """
-    require("plain" in views, "Features want a plain view, by which a model is judged: add it.")
-    parts: dict[str, dict[ViewName, NDArray[Any]]] = {"train": dict(views)}
+    given: dict[str, dict[ViewName, Any]] = {"train": dict(views)}
+    truth = {"train": _whole_labels(labels, len(class_names))}
     if test is not None:
-        parts["test"] = {"plain": test}
+        given["test"] = {"plain": test}
+        truth["test"] = _whole_labels(test_labels, len(class_names))
     arrays = {
-        (part, view): array if array.ndim == 3 else array[:, None]
-        for part, own in parts.items()
-        for view, array in own.items()
+        (part, view): _versions(part, view, features, len(truth[part]))
+        for part, own in given.items()
+        for view, features in own.items()
     }
-    truth = {"train": labels, **({} if test_labels is None else {"test": test_labels})}
-    wide = arrays["train", "plain"].shape[2:]
+    require(
+        ("train", "plain") in arrays,
+        "Features want a plain view, by which a model is judged: add it.",
+    )
+    (wide,) = arrays["train", "plain"].shape[2:]
     for (part, view), array in arrays.items():
         require(
-            array.ndim == 3
-            and array.shape[2:] == wide
-            and part in truth
-            and len(array) == len(truth[part]) > 0,
-            f"The {view} features of {part} have the shape {array.shape}: (images, D) or (images, "
-            f"versions, D) is wanted, with D = {wide[0] if wide else 0} and a label for each.",
+            array.shape[2] == wide,
+            f"The {view} features of {part} are {array.shape[2]} wide, not {wide}: give all alike.",
         )
-    content = {f"{part}-{view}": digest(a.tobytes()) for (part, view), a in arrays.items()}
-    content |= {part: digest(values.tobytes()) for part, values in truth.items()}
-    given = {"kind": "given", "fingerprint": fingerprint(content)}
+    size = 8192
+    content: dict[str, Any] = {part: digest(own.tobytes()) for part, own in truth.items()}
+    for (part, view), array in arrays.items():
+        parts = (_cut(array, start, start + size) for start in range(0, len(array), size))
+        content[f"{part}-{view}"] = [digest(values.tobytes()) for values in parts]
+    known = {"kind": "given", "fingerprint": fingerprint(content)}
     plan = Plan(
-        data={**given, "name": name, "shape": list(wide)},
-        encoder=given,
-        augmentation=given,
-        item=tuple(wide),
+        data={**known, "name": name, "shape": [wide]},
+        encoder=known,
+        augmentation=known,
+        item=(wide,),
         parts={
             part: Part(len(truth[part]), {view: arrays[part, view].shape[1] for view in own})
-            for part, own in parts.items()
+            for part, own in given.items()
         },
-        block=8192,
+        block=size,
         class_names=tuple(class_names),
     )
 
     def compute(blocks: Sequence[Block]) -> Iterator[tuple[Block, BlockFeatures]]:
-        for block in blocks:
-            rows = slice(block.start, block.stop)
-            views = plan.parts[block.part].views
-            yield block, {v: arrays[block.part, v][rows].astype(np.float16) for v in views}
+        for part, start, stop in blocks:
+            views = plan.parts[part].views
+            yield Block(part, start, stop), {v: _cut(arrays[part, v], start, stop) for v in views}
 
-    return fill(folder, plan, truth, compute)
+    return fill(Path(folder), plan, truth, compute)
+
+
+def _whole_labels(labels: Any, classes: int) -> Labels:
+    array = np.asarray(labels)
+    require(
+        array.ndim == 1 and array.dtype.kind in "iu" and len(array) > 0,
+        f"Labels of the shape {array.shape} and type {array.dtype} are not understood: give a "
+        "whole number for each image, -1 for none.",
+    )
+    require(
+        int(array.min()) >= -1 and int(array.max()) < classes,
+        f"Labels run from {array.min()} to {array.max()}, but there are {classes} class names: "
+        "give places among them, or -1 for none.",
+    )
+    return array.astype(np.int64)
+
+
+def _versions(part: str, view: ViewName, features: Any, rows: int) -> NDArray[Any]:
+    """(images, versions, D) of what was given."""
+    if view not in get_args(ViewName):
+        raise unknown("view", view, get_args(ViewName))
+    array: NDArray[Any] = np.asanyarray(features)
+    array = array[:, None] if array.ndim == 2 else array
+    require(
+        array.ndim == 3
+        and len(array) == rows
+        and min(array.shape) > 0
+        and array.dtype.kind == "f"
+        and (view != "plain" or array.shape[1] == 1),
+        f"The {view} features of {part} have the shape {array.shape} and type {array.dtype}: "
+        f"floats of ({rows} images, D) or ({rows} images, versions, D) are wanted, and of a plain "
+        "view one version.",
+    )
+    return array
+
+
+def _cut(array: NDArray[Any], start: int, stop: int) -> Features:
+    """Some rows in half precision, of which nothing else stays in memory."""
+    with np.errstate(over="ignore"):  # what becomes infinite is refused by image
+        rows = np.array(array[start:stop]).astype(np.float16)
+    release(array)
+    return rows

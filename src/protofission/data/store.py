@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, get_args
 
@@ -33,6 +35,8 @@ VERSION = 1
 FEATURE_BYTES = 2
 MAPPED = 2**29
 """Bytes of one view that are held in memory at a time."""
+
+PATHS = "paths.json"
 
 Features = NDArray[np.float16]
 Counts = dict[ViewName, int]
@@ -80,6 +84,16 @@ class Plan:
             for start in range(0, part.rows, self.block):
                 yield Block(name, start, min(start + self.block, part.rows))
 
+    def number_of_blocks(self) -> int:
+        """How many there are."""
+        return sum(-(-part.rows // self.block) for part in self.parts.values())
+
+    def has(self, block: Block) -> bool:
+        """Whether a block is one of them."""
+        rows = self.parts[block.part].rows if block.part in self.parts else 0
+        starts = 0 <= block.start < rows and block.start % self.block == 0
+        return starts and block.stop == min(block.start + self.block, rows)
+
     def shape(self, part: str, view: ViewName) -> tuple[int, ...]:
         """Of the array of a view."""
         return (self.parts[part].rows, self.parts[part].views[view], *self.item)
@@ -91,11 +105,15 @@ class Plan:
         return {name: str(value["fingerprint"]) for name, value in made_of.items()}
 
     def differences(self, other: Plan) -> list[str]:
-        """In what two plans differ, in words."""
+        """In what two plans differ, in words; what images and encoder are called is no matter."""
         here, there = self.fingerprints, other.fingerprints
         words = {"data": "other images or labels", "encoder": "another encoder"}
         found = [words.get(name, "other views") for name in here if here[name] != there[name]]
-        if not found and self != other:
+        if not found and (self.item, self.parts, self.block) != (
+            other.item,
+            other.parts,
+            other.block,
+        ):
             found.append("other views")
         return found
 
@@ -138,10 +156,11 @@ class Store:
         """
         where = Path(folder).expanduser()
         manifest = read_manifest(where)
-        require(manifest is not None, f"{printable(str(where))} is no store: {_MAKE}.")
-        plan, digests = manifest or _damaged(where)
+        if manifest is None:
+            raise InputError(f"{printable(str(where))} is no store: {_MAKE}.")
+        plan, digests = manifest
         if digests is None:
-            done, total = len(finished_blocks(where, plan)), len(list(plan.blocks()))
+            done, total = len(finished_blocks(where, plan)), plan.number_of_blocks()
             raise InputError(
                 f"{printable(str(where))} is an unfinished store, with {done} of {total} blocks: "
                 "give the command that began it again, and it goes on."
@@ -167,8 +186,7 @@ class Store:
             release(array)
             require(
                 sound,
-                f"{self.folder / name} was edited or damaged at image {start}: give its embed "
-                "command again, and that part is made anew.",
+                f"{self.folder / name} was edited or damaged at image {start}: {_AGAIN}.",
             )
         return array
 
@@ -187,26 +205,27 @@ class Store:
         )
 
     def _label_file(self, name: str, part: str) -> Labels:
-        path = self.folder / name
-        try:
-            labels: Labels = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError):
-            _damaged(path)
-        if (
-            labels.shape != (self.plan.parts[part].rows,)
-            or labels.dtype != np.int64
-            or [digest(labels.tobytes())] != self.digests[name]
-        ):
-            _damaged(path)
-        return labels
+        header = npy_header("<i8", (self.plan.parts[part].rows,))
+        content = self._sound_file(name)
+        if not content.startswith(header):
+            _damaged(self.folder / name)
+        return np.frombuffer(content, np.int64, offset=len(header))
 
     def paths(self) -> dict[str, list[str]]:
         """Where the images of each part came from, if they were files."""
-        path = self.folder / "paths.json"
+        if PATHS not in self.digests:
+            return {}
+        return dict(json.loads(self._sound_file(PATHS)))
+
+    def _sound_file(self, name: str) -> bytes:
+        """The content of a small file, compared with its digest."""
         try:
-            return dict(json.loads(path.read_text(encoding="ascii"))) if path.exists() else {}
-        except (OSError, ValueError, TypeError):
-            _damaged(path)
+            content = (self.folder / name).read_bytes()
+        except OSError:
+            raise InputError(f"{self.folder / name} is missing: {_AGAIN}.") from None
+        if [digest(content)] != self.digests[name]:
+            _damaged(self.folder / name)
+        return content
 
     def check(self, wanted: Views) -> None:
         """Refuse a method that wants views of an image which the store does not have."""
@@ -298,22 +317,35 @@ def divide_store(
     return training, TestData(torch.from_numpy(split.test), labels[split.test])
 
 
+def npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
+    """The beginning of an .npy file."""
+    content = BytesIO()
+    header = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(content, header)
+    return content.getvalue()
+
+
+def size_of(shape: tuple[int, ...]) -> int:
+    """The bytes of an array of features."""
+    return FEATURE_BYTES * math.prod(shape)
+
+
 def mapped_features(path: Path, shape: tuple[int, ...]) -> Features:
     """A file of features, memory-mapped, if it is one of the shape that is wanted."""
     if not shape[0]:
         return np.empty(shape, np.float16)
+    header = npy_header("<f2", shape)
     try:
-        array: Features = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing: give its embed command again.") from None
-    except (OSError, ValueError, EOFError):
-        raise InputError(
-            f"{path} is cut short or damaged: give its embed command again, and what is lost "
-            "is made anew."
-        ) from None
-    if array.shape != shape or array.dtype != np.float16 or not array.flags.c_contiguous:
+        with path.open("rb") as file:
+            found = file.read(len(header))
+            size = file.seek(0, 2)
+    except OSError:
+        raise InputError(f"{path} is missing: {_AGAIN}.") from None
+    if size < len(header) + size_of(shape):
+        raise InputError(f"{path} is cut short: {_AGAIN}.")
+    if found != header or size > len(header) + size_of(shape):
         _damaged(path)
-    return array
+    return np.memmap(path, np.float16, "r", len(header), shape)
 
 
 Manifest = tuple[Plan, dict[str, list[str]] | None]
@@ -327,8 +359,10 @@ def read_manifest(folder: Path) -> Manifest | None:
         return parsed_manifest(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        _damaged(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InputError(
+            f"{path} was edited or damaged: delete the store's folder and make it again."
+        ) from None
 
 
 def parsed_manifest(content: dict[str, Any]) -> Manifest:
@@ -339,6 +373,9 @@ def parsed_manifest(content: dict[str, Any]) -> Manifest:
             f"The store is of version {version}, and this protofission reads {VERSION}: "
             "update it, or make the store again."
         )
+    seal = content.pop("seal")
+    if seal != fingerprint(content):
+        raise ValueError("seal")
     parts = {
         name: Part(_whole(part["rows"]), {v: _whole(n) for v, n in part["views"].items()})
         for name, part in content["parts"].items()
@@ -373,8 +410,10 @@ def parsed_manifest(content: dict[str, Any]) -> Manifest:
 
 
 def as_manifest(plan: Plan, digests: dict[str, list[str]] | None) -> str:
-    """A manifest as text."""
-    return json.dumps({"version": VERSION, **asdict(plan), "digests": digests}, indent=1)
+    """A manifest as text, sealed by a fingerprint of the rest of it."""
+    content = {"version": VERSION, **asdict(plan), "digests": digests}
+    content = json.loads(json.dumps(content))  # as it will be read
+    return json.dumps({**content, "seal": fingerprint(content)}, indent=1)
 
 
 def finished_blocks(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
@@ -383,7 +422,6 @@ def finished_blocks(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]
         lines = (folder / "blocks.jsonl").read_bytes().splitlines()
     except OSError:
         return {}
-    planned = set(plan.blocks())
     found: dict[Block, dict[ViewName, str]] = {}
     for line in lines:
         try:  # the last line may be cut short
@@ -392,7 +430,7 @@ def finished_blocks(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]
             digests = {view: str(entry["digests"][view]) for view in plan.parts[block.part].views}
         except (ValueError, KeyError, TypeError):
             continue
-        if block in planned:
+        if plan.has(block):
             found[block] = digests
     return found
 
@@ -404,9 +442,8 @@ def _whole(value: Any) -> int:
 
 
 def _damaged(path: Path) -> NoReturn:
-    raise InputError(
-        f"{path} was edited or damaged: delete the store's folder and make it again."
-    ) from None
+    raise InputError(f"{path} was edited or damaged: {_AGAIN}.")
 
 
+_AGAIN = "give its embed command again, and what is lost is made anew"
 _MAKE = "make one with `protofission embed DATA --out STORE`"

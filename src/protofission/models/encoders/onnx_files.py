@@ -158,7 +158,7 @@ class _Network:
 
 def _session(runtime: Any, path: Path) -> Any:
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
+    options.intra_op_num_threads = 1  # each process that embeds computes on one
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # cores are shared
     options.log_severity_level = 4  # what is fatal is raised, and the rest is noise
