@@ -24,11 +24,15 @@ types: .venv/installed-dev
 clean:
 	rm -rf .venv demo dist
 
+# Files are compiled when they are first imported: most never are.
+INSTALL := $(BIN)/pip install --quiet --no-compile -c constraints.txt -e
+
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -c constraints.txt -e .
+	$(INSTALL) .
 	touch $@
 
-.venv/installed-dev: .venv/installed
-	$(BIN)/pip install --quiet -c constraints.txt -e .[dev]
-	touch $@
+.venv/installed-dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) .[dev]
+	touch .venv/installed $@

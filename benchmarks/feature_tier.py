@@ -4,8 +4,8 @@
     python benchmarks/feature_tier.py --run        3, a whole run, some minutes
     python benchmarks/feature_tier.py --scale      4, up to two million rows, 4 GB of disk
 
-1. Embedding (one process, one thread; augmentation, resizing, forward, digests, writing) against the
-   bare encoder's forward on ready tensors, for the default encoder and views of 32 x 32 images.
+1. Embedding (one process, one thread; augmentation, resizing, forward, digests, writing) against
+   the bare encoder's forward on ready tensors, for the default encoder and 32 x 32 images.
 2. The training step (drawing and reading views, standardisation, adapter, head, decision, losses,
    backward, optimiser) of ORCA and PF+ORCA on 1280 features, 512 images a batch, two views, against
    a bare sequence of the matrix products that it holds; and PF's step against the base's.

@@ -327,6 +327,7 @@ def _shared(
         for block in blocks:
             yield block, work.features(encoder, block, _pixels(parts, block))
     finally:
-        for worker in (pool._processes or {}).values():  # what is under way now nobody waits for
-            worker.terminate()
+        if left or waiting:  # what is under way nobody waits for
+            for worker in (pool._processes or {}).values():
+                worker.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
