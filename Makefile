@@ -24,8 +24,7 @@ types: .venv/installed-dev
 clean:
 	rm -rf .venv demo dist
 
-# Files are compiled when they are first imported: most never are.
-INSTALL := $(BIN)/pip install --quiet --no-compile -c constraints.txt -e
+INSTALL := $(BIN)/pip install --quiet -c constraints.txt -e
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

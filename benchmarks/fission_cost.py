@@ -14,6 +14,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import protofission  # noqa: F401  first, as it says how idle threads wait, which torch reads once
+
+# isort: split
 import torch
 from torch import Tensor, nn
 

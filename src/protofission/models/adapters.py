@@ -105,4 +105,4 @@ class Adapter(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, inputs) to (N, D)."""
-        return cast(Tensor, self.layers((features - self.mean) / self.deviation))
+        return cast(Tensor, self.layers((features - self.mean).div_(self.deviation)))
