@@ -148,9 +148,9 @@ def products(
     return work
 
 
-def stepping(store: Store, repeats: int) -> None:
+def stepping(store: Store, repeats: int, threads: int) -> None:
     """2. Steps of ORCA and PF+ORCA in turns with their bare products."""
-    torch.set_num_threads(2)
+    torch.set_num_threads(threads)
     running, bare = {}, {}
     for method, slots in (("orca", 1), ("orca+pf", 5)):
         value = on(store, method, "recipe.steps_per_epoch=100000")
@@ -175,10 +175,12 @@ def stepping(store: Store, repeats: int) -> None:
         step, mm = found[f"step {method}"], found[f"mm {method}"]
         rate = bare[method]() / 1e9
         print(
-            f"{method:8} step {step * 1e3:6.1f} ms, {rate / step:5.0f} GFLOP/s; bare products "
+            f"{threads} threads, {method:8} step {step * 1e3:6.1f} ms, {rate / step:5.0f} GFLOP/s; bare products "
             f"{mm * 1e3:6.1f} ms, {rate / mm:5.0f} GFLOP/s: rate {mm / step:.2f}"
         )
-    print(f"orca+pf / orca, whole step: {found['step orca+pf'] / found['step orca']:.3f}")
+    print(
+        f"{threads} threads, orca+pf / orca, whole step: {found['step orca+pf'] / found['step orca']:.3f}"
+    )
 
 
 def whole_run(folder: Path, out: Path, *assignments: str) -> dict[str, float]:
@@ -234,7 +236,9 @@ def main() -> None:
                 )
         else:
             share = embedding(folder, options.repeats)
-            stepping(random_store(folder / "s", 50_000, 1280, 3), 40 * options.repeats)
+            store = random_store(folder / "s", 50_000, 1280, 3)
+            for threads in (1, 2):
+                stepping(store, 40 * options.repeats, threads)
             print(f"embedding / bare encoder: {share:.3f}")
 
 

@@ -144,6 +144,7 @@ def test_an_interrupted_demo_says_what_is_kept(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may ignore it
     ) as process:
         while process.poll() is None and files(tmp_path) == 0:
             time.sleep(0.01)
