@@ -175,12 +175,11 @@ def stepping(store: Store, repeats: int, threads: int) -> None:
         step, mm = found[f"step {method}"], found[f"mm {method}"]
         rate = bare[method]() / 1e9
         print(
-            f"{threads} threads, {method:8} step {step * 1e3:6.1f} ms, {rate / step:5.0f} GFLOP/s; bare products "
-            f"{mm * 1e3:6.1f} ms, {rate / mm:5.0f} GFLOP/s: rate {mm / step:.2f}"
+            f"{threads} threads, {method:8} step {step * 1e3:6.1f} ms, {rate / step:5.0f} GFLOP/s; "
+            f"bare products {mm * 1e3:6.1f} ms, {rate / mm:5.0f} GFLOP/s: rate {mm / step:.2f}"
         )
-    print(
-        f"{threads} threads, orca+pf / orca, whole step: {found['step orca+pf'] / found['step orca']:.3f}"
-    )
+    ratio = found["step orca+pf"] / found["step orca"]
+    print(f"{threads} threads, orca+pf / orca, whole step: {ratio:.3f}")
 
 
 def whole_run(folder: Path, out: Path, *assignments: str) -> dict[str, float]:
