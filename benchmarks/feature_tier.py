@@ -36,7 +36,8 @@ import torch
 
 from protofission.data.filling import BlockFeatures, fill
 from protofission.data.images import ImageSet, ImageSets
-from protofission.data.store import Block, Part, Plan, Store
+from protofission.data.manifest import Block, Part, Plan
+from protofission.data.store import Store
 from protofission.embed import Images, ViewCounts, embed
 from protofission.experiment import Experiment
 from protofission.folder import RunFolder

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from protofission.data.filling import store_features
+from protofission.data.given import store_features
 from protofission.data.store import Store
 
 CLASSES, WIDTH = 6, 12

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from protofission.cli import main
-from protofission.data.filling import store_features
+from protofission.data.given import store_features
 from protofission.errors import InputError
 from protofission.experiment import Experiment
 from protofission.folder import RunFolder

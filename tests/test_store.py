@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from protofission.data import filling
 from protofission.data.batches import Batches
 from protofission.data.datasets import DataSpec
-from protofission.data.filling import fill, store_features
+from protofission.data.filling import fill
+from protofission.data.given import store_features
+from protofission.data.manifest import Block, Part, Plan, read_manifest
 from protofission.data.mapped import Rows
 from protofission.data.splits import spec_of
-from protofission.data.store import Block, Part, Plan, Store, StoredViews, read_manifest
+from protofission.data.store import Store, StoredViews
 from protofission.errors import InputError
 from protofission.methods import METHODS
 from protofission.records import WHOLE, Share, Views

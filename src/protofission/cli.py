@@ -178,9 +178,10 @@ def embed(
     """
     from rich.console import Console
 
+    from protofission.data.cache import processors
     from protofission.data.datasets import VIEWS
     from protofission.data.filling import check_destination
-    from protofission.embed import ViewCounts, check_apart, images_of, usual_processes
+    from protofission.embed import ViewCounts, check_apart, images_of
     from protofission.models.encoders import encoder_named
     from protofission.options import override
     from protofission.processes import device_named
@@ -196,7 +197,7 @@ def embed(
         spec = override(spec, assignment)
     device = device_named(accelerator)
     if processes is None:
-        processes = usual_processes() if device.type == "cpu" else 1
+        processes = processors() if device.type == "cpu" else 1
     loaded = spec.load(device)
     with progress_bar(Console(), f"reading {printable(data)}", "files") as progress:
         images = images_of(data, loaded.decode, None if folder is None else str(folder), progress)

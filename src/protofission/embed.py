@@ -23,14 +23,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from protofission.data.cache import Progress, digest
 from protofission.data.datasets import DATASETS, VIEWS
-from protofission.data.filling import BlockFeatures, Progress, check_destination, fill
+from protofission.data.filling import BlockFeatures, check_destination, fill
 from protofission.data.folders import load_folder
 from protofission.data.hygiene import Report
 from protofission.data.images import ImageSet, ImageSets
 from protofission.data.lists import is_list
+from protofission.data.manifest import Block, Counts, Part, Plan, fingerprint
 from protofission.data.mapped import release
-from protofission.data.store import Block, Counts, Part, Plan, Store, digest, fingerprint
+from protofission.data.store import Store
 from protofission.errors import InputError, not_known, printable, require, unknown
 from protofission.models.encoders import Encoder, EncoderSpec
 from protofission.rng import step_rng
@@ -179,12 +181,6 @@ def embed(
         return fill(folder, plan, labels, compute, progress, paths=paths, wait=wait)
     finally:
         torch.set_num_threads(before)
-
-
-def usual_processes() -> int:
-    """As many as this process may use processors."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def _plan(images: Images, encoder: Encoder, views: str, counts: ViewCounts, seed: int) -> Plan:

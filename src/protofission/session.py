@@ -24,9 +24,10 @@ from rich.progress import (
 from rich.text import Text
 
 from protofission import diagnosis
+from protofission.data.cache import processors
 from protofission.data.datasets import Data
 from protofission.data.store import Store, StoredViews
-from protofission.embed import Images, ViewCounts, embed, usual_processes
+from protofission.embed import Images, ViewCounts, embed
 from protofission.errors import InputError
 from protofission.experiment import Experiment
 from protofission.folder import RunFolder
@@ -172,7 +173,7 @@ def show_loading(experiment: Experiment, processes: Processes, console: Console)
         return experiment.data.load()
     if processes.first:
         with progress_bar(console, "caching the trunk") as progress:
-            data = cached_trunk(experiment, usual_processes(), progress)
+            data = cached_trunk(experiment, processors(), progress)
         if isinstance(data.augmentations, StoredViews):
             folder = data.augmentations.store.folder
             line(console, f"The maps: {folder}, {_megabytes(folder):,.0f} MB")

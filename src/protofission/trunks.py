@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from protofission.data.cache import Progress
 from protofission.data.datasets import DATASETS, Data
-from protofission.data.filling import Progress
+from protofission.data.manifest import fingerprint
 from protofission.data.sources import cache_home
-from protofission.data.store import fingerprint
 from protofission.embed import Images, ViewCounts, embed, fingerprint_of
 from protofission.errors import InputError
 from protofission.experiment import Experiment

@@ -30,7 +30,7 @@ from protofission.errors import InputError, require
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
-"""Called with the number of files that are done, and of all."""
+"""Called with the number of files or images that are done, and of all."""
 
 VERSION = 1
 """Of the layout of an entry."""
@@ -129,10 +129,15 @@ def decoded(
     return Decoded(made.pixels, made.outcomes, from_cache=False)
 
 
+def processors() -> int:
+    """As many as this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
 def default_workers() -> int:
     """As many threads as this process may use processors, up to 16."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return min(16, len(allowed(0)) if allowed else os.cpu_count() or 1)
+    return min(16, processors())
 
 
 def _make(

@@ -10,132 +10,36 @@ Methods ask for views by name, as they do of images; a store gives one of the ve
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from io import BytesIO
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, get_args
+from typing import NoReturn
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from protofission.data.cache import digest
 from protofission.data.images import Labels, TestData, TrainingData, pool_of
+from protofission.data.manifest import (
+    PATHS,
+    Features,
+    Plan,
+    file_of,
+    finished_blocks,
+    label_file,
+    npy_header,
+    read_manifest,
+    size_of,
+)
 from protofission.data.mapped import Rows, release
 from protofission.data.splits import Labeling, Split
 from protofission.errors import InputError, printable, require
 from protofission.records import WHOLE, Share, ViewName, Views
 from protofission.rng import step_rng
 
-VERSION = 1
-FEATURE_BYTES = 2
 MAPPED = 2**29
 """Bytes of one view that are held in memory at a time."""
-
-PATHS = "paths.json"
-
-Features = NDArray[np.float16]
-Counts = dict[ViewName, int]
-"""Versions of each view."""
-
-
-class Block(NamedTuple):
-    """Some consecutive images of a part: what is computed, written and verified at once."""
-
-    part: str
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """The images of a data set that are for training, or for judging."""
-
-    rows: int
-    views: Counts
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a store holds, and what it was made of."""
-
-    data: dict[str, Any]
-    """The name of the data set, the shape of an image, and a fingerprint."""
-    encoder: dict[str, Any]
-    """As `Encoder.describe` has it."""
-    augmentation: dict[str, Any]
-    """What made the views, the seed, and a fingerprint."""
-    item: tuple[int, ...]
-    """The shape of what stands for one view of one image."""
-    parts: dict[str, Part]
-    """train, and test where there are official test images."""
-    block: int
-    """Images of a block."""
-    class_names: tuple[str, ...]
-    coarse_names: tuple[str, ...] = ()
-
-    def blocks(self) -> Iterator[Block]:
-        """All of them, in order."""
-        for name, part in self.parts.items():
-            for start in range(0, part.rows, self.block):
-                yield Block(name, start, min(start + self.block, part.rows))
-
-    def number_of_blocks(self) -> int:
-        """How many there are."""
-        return sum(-(-part.rows // self.block) for part in self.parts.values())
-
-    def has(self, block: Block) -> bool:
-        """Whether a block is one of them."""
-        rows = self.parts[block.part].rows if block.part in self.parts else 0
-        starts = 0 <= block.start < rows and block.start % self.block == 0
-        return starts and block.stop == min(block.start + self.block, rows)
-
-    def shape(self, part: str, view: ViewName) -> tuple[int, ...]:
-        """Of the array of a view."""
-        return (self.parts[part].rows, self.parts[part].views[view], *self.item)
-
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """Of the data, the encoder and the augmentation: a run is on one set of them."""
-        made_of = {"data": self.data, "encoder": self.encoder, "augmentation": self.augmentation}
-        return {name: str(value["fingerprint"]) for name, value in made_of.items()}
-
-    def differences(self, other: Plan) -> list[str]:
-        """In what two plans differ, in words; what images and encoder are called is no matter."""
-        here, there = self.fingerprints, other.fingerprints
-        words = {"data": "other images or labels", "encoder": "another encoder"}
-        found = [words.get(name, "other views") for name in here if here[name] != there[name]]
-        if not found and (self.item, self.parts, self.block) != (
-            other.item,
-            other.parts,
-            other.block,
-        ):
-            found.append("other views")
-        return found
-
-
-def file_of(part: str, view: str) -> str:
-    """The file of a view."""
-    return f"{part}-{view}.npy"
-
-
-def label_file(name: str) -> str:
-    """The file of the labels of a part, or of its coarse ones."""
-    return f"labels/{name}.npy"
-
-
-def digest(content: bytes | memoryview) -> str:
-    """What tells contents apart."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def fingerprint(*parts: Any) -> str:
-    """One digest of plain values and of digests."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -317,19 +221,6 @@ def divide_store(
     return training, TestData(torch.from_numpy(split.test), labels[split.test])
 
 
-def npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
-    """The beginning of an .npy file."""
-    content = BytesIO()
-    header = {"descr": kind, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(content, header)
-    return content.getvalue()
-
-
-def size_of(shape: tuple[int, ...]) -> int:
-    """The bytes of an array of features."""
-    return FEATURE_BYTES * math.prod(shape)
-
-
 def mapped_features(path: Path, shape: tuple[int, ...]) -> Features:
     """A file of features, memory-mapped, if it is one of the shape that is wanted."""
     if not shape[0]:
@@ -346,99 +237,6 @@ def mapped_features(path: Path, shape: tuple[int, ...]) -> Features:
     if found != header or size > len(header) + size_of(shape):
         _damaged(path)
     return np.memmap(path, np.float16, "r", len(header), shape)
-
-
-Manifest = tuple[Plan, dict[str, list[str]] | None]
-"""A plan, and the digests once it is carried out."""
-
-
-def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder, if it has one."""
-    path = folder / "manifest.json"
-    try:
-        return parsed_manifest(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InputError(
-            f"{path} was edited or damaged: delete the store's folder and make it again."
-        ) from None
-
-
-def parsed_manifest(content: dict[str, Any]) -> Manifest:
-    """A manifest from its plain values; whatever is not as we write it is a ValueError."""
-    version = content["version"]
-    if version != VERSION:
-        raise InputError(
-            f"The store is of version {version}, and this protofission reads {VERSION}: "
-            "update it, or make the store again."
-        )
-    seal = content.pop("seal")
-    if seal != fingerprint(content):
-        raise ValueError("seal")
-    parts = {
-        name: Part(_whole(part["rows"]), {v: _whole(n) for v, n in part["views"].items()})
-        for name, part in content["parts"].items()
-    }
-    if not {"train"} <= set(parts) <= {"train", "test"}:
-        raise ValueError("parts")
-    if any(
-        set(part.views) - set(get_args(ViewName)) or "plain" not in part.views
-        for part in parts.values()
-    ):
-        raise ValueError("views")
-    plan = Plan(
-        data=dict(content["data"]),
-        encoder=dict(content["encoder"]),
-        augmentation=dict(content["augmentation"]),
-        item=tuple(_whole(side) for side in content["item"]),
-        parts=parts,
-        block=max(1, _whole(content["block"])),
-        class_names=tuple(str(name) for name in content["class_names"]),
-        coarse_names=tuple(str(name) for name in content["coarse_names"]),
-    )
-    plan.fingerprints  # noqa: B018  (a KeyError where one is not there)
-    found = content["digests"]
-    if found is None:
-        return plan, None
-    digests = {str(name): [str(value) for value in values] for name, values in found.items()}
-    for name, part in parts.items():
-        for view in part.views:
-            if len(digests[file_of(name, view)]) != -(-part.rows // plan.block):
-                raise ValueError("digests")
-    return plan, digests
-
-
-def as_manifest(plan: Plan, digests: dict[str, list[str]] | None) -> str:
-    """A manifest as text, sealed by a fingerprint of the rest of it."""
-    content = {"version": VERSION, **asdict(plan), "digests": digests}
-    content = json.loads(json.dumps(content))  # as it will be read
-    return json.dumps({**content, "seal": fingerprint(content)}, indent=1)
-
-
-def finished_blocks(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
-    """The blocks that an unfinished store has, with the digest of each view."""
-    try:
-        lines = (folder / "blocks.jsonl").read_bytes().splitlines()
-    except OSError:
-        return {}
-    found: dict[Block, dict[ViewName, str]] = {}
-    for line in lines:
-        try:  # the last line may be cut short
-            entry = json.loads(line)
-            block = Block(str(entry["part"]), int(entry["start"]), int(entry["stop"]))
-            digests = {view: str(entry["digests"][view]) for view in plan.parts[block.part].views}
-        except (ValueError, KeyError, TypeError):
-            continue
-        if plan.has(block):
-            found[block] = digests
-    return found
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < 2**48:
-        raise ValueError(f"{value!r} is no size")
-    return value
 
 
 def _damaged(path: Path) -> NoReturn:
