@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from protofission.data.images import TestData, TrainingData
-from protofission.evaluate import NO_SLOT, clusters, ood_scores, predict
+from protofission.evaluate import NO_SLOT, clusters, ood_scores, predict, summarize
 from protofission.experiment import Experiment
 from protofission.options import override
 from protofission.presets import preset
@@ -101,3 +101,29 @@ def test_scores_look_at_seen_heads_unless_told_otherwise() -> None:
 def test_fewer_images_than_clusters_have_one_each() -> None:
     assert clusters(torch.randn(3, 2).__getitem__, 3, 5, 0).tolist() == [0, 1, 2]
     assert clusters(torch.randn(0, 2).__getitem__, 0, 5, 0).tolist() == []
+
+
+def test_where_finer_classes_are_known_each_class_is_divided_twice() -> None:
+    """By the prototypes of the true class, whatever was predicted, and by k-means of features."""
+    sims = torch.tensor(
+        [
+            [[5.0, 1.0], [0.0, 0.0]],
+            [[4.0, 1.0], [9.0, 0.0]],  # predicted as the other class
+            [[1.0, 5.0], [0.0, 0.0]],
+            [[0.0, 0.0], [1.0, 3.0]],
+            [[0.0, 0.0], [3.0, 1.0]],
+        ]
+    )
+    training, _ = data(sims, sims, 2, 2)
+    finer = np.array([3, 3, 1, 7, 8])
+    judged = TestData(sims, np.array([0, 0, 0, 1, 1]), finer)
+    found = predict(Ready(), experiment("orca+pf"), training, judged)  # type: ignore[arg-type]
+    assert found.own_slots.tolist() == [0, 0, 1, 1, 0]
+    assert found.finer.tolist() == finer.tolist()
+    assert sorted(set(found.own_clusters[:3].tolist())) == [0, 1]
+    numbers = summarize(found)
+    assert (numbers.subclasses.nmi, numbers.subclasses.accuracy) == (1.0, 1.0)
+    without, _ = data(sims, sims, 2, 2)
+    plain = predict(Ready(), experiment("orca+pf"), without, TestData(sims, judged.labels))  # type: ignore[arg-type]
+    assert len(plain.own_slots) == 0
+    assert np.isnan(summarize(plain).subclasses.nmi)

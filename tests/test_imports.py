@@ -7,7 +7,7 @@ from pathlib import Path
 
 LAYERS = [
     ["__init__", "errors"],
-    ["extras", "options", "records", "rng", "whole"],
+    ["extras", "options", "records", "rng", "whole", "workers"],
     ["fission", "risks", "scores", "metrics"],
     ["models", "processes"],
     ["methods"],
@@ -19,9 +19,10 @@ LAYERS = [
     ["history", "trunks"],
     ["folder"],
     ["run"],
+    ["suite"],
     ["cards", "diagnosis", "report"],
     ["session"],
-    ["demo"],
+    ["demo", "suites"],
     ["cli"],
     ["__main__"],
 ]

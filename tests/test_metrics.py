@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -28,6 +29,7 @@ from protofission.metrics import (
     matched,
     nmi,
     prototype_health,
+    subclass_score,
 )
 from reference import metrics as scalar
 
@@ -352,3 +354,37 @@ def test_edges_of_the_arguments_are_refused_or_nan():
     with pytest.raises(ValueError, match="whole number"):
         contingency([0.9, 1.2], [0, 1], 2, 2)
     assert math.isnan(nmi(np.zeros((2, 2), int)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_subclass_scores_equal_a_slow_twin(seed):
+    """Class by class: scikit-learn's NMI, and the best of all ways to name the parts."""
+    random = np.random.default_rng(seed)
+    labels = np.repeat([0, 1, 4], [20, 30, 10])
+    finer = 10 * labels + random.integers(3, size=60)
+    parts = np.where(random.random(60) < 0.5, finer % 3, random.integers(4, size=60))
+    score = subclass_score(labels, finer, parts)
+    nmis, right = [], 0
+    for label in (0, 1, 4):
+        own = labels == label
+        nmis.append(normalized_mutual_info_score(finer[own], parts[own]))
+        fine = sorted(set(finer[own].tolist()))
+        right += max(
+            sum(
+                naming[part] == true
+                for true, part in zip(finer[own].tolist(), parts[own].tolist(), strict=True)
+            )
+            for naming in itertools.permutations([*fine, *[None] * (4 - len(fine))], 4)
+        )
+    assert score.nmi == close(np.mean(nmis))
+    assert score.accuracy == close(right / 60)
+
+
+def test_subclass_scores_know_perfect_and_useless_divisions():
+    labels, finer = np.repeat([0, 1], 6), np.repeat([0, 1, 2, 3], 3)
+    perfect = subclass_score(labels, finer, np.tile(np.repeat([1, 0], 3), 2))
+    assert (perfect.nmi, perfect.accuracy) == (close(1), 1)
+    useless = subclass_score(labels, finer, np.zeros(12, int))
+    assert (useless.nmi, useless.accuracy) == (close(0, abs=1e-12), 0.5)
+    nothing = np.empty(0, int)
+    assert math.isnan(subclass_score(nothing, nothing, nothing).nmi)

@@ -421,6 +421,131 @@ def methods(name: str | None = None, /, *, preset: str = "digits") -> None:
             )
 
 
+@app.command
+def suite(
+    name: str,
+    /,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("suites"),
+    tier: Literal["features", "images"] = "features",
+    dataset: Annotated[
+        tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)
+    ] = (),
+    stores: Path = Path("stores"),
+    seeds: Annotated[Whole | None, Parameter(show_default=False)] = None,
+    first_seed: Whole = 0,
+    only: Annotated[
+        tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)
+    ] = (),
+    workers: Annotated[Whole | None, Parameter(show_default=False)] = None,
+    budget: float = 1.0,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    set_: Set = (),
+) -> None:
+    """Run a grid of experiments side by side, and put its tables and figures on one page.
+
+    table1, ablation, mismatch, subclasses and readings are the paper's tables, its figures and its
+    open choices; a YAML file names a suite of your own. What is finished is kept, whichever suite
+    ran it; a suite that was stopped or killed goes on with the same command.
+
+    Examples:
+
+        protofission suite table1 --seeds 5
+        protofission suite ablation --dataset cifar10 --budget 0.5
+        protofission suite mismatch --dry-run
+        protofission suite table1 --seeds 5 --only orca orca+pf
+        protofission suite own.yaml --workers 1
+
+    Parameters
+    ----------
+    name
+        table1, ablation, mismatch, subclasses, readings, or a YAML file.
+    out
+        The folder: runs/ for the runs of all suites, and a folder for the report of each.
+    tier
+        Features of a frozen encoder, or images with a pretrained backbone.
+    dataset
+        Which data, by name, or by the folder of a store; cifar10 and cifar100 if not said.
+    stores
+        The folder of the stores of the named data sets; what is missing is made.
+    seeds
+        How many; 3 if not said.
+    first_seed
+        The first of them.
+    only
+        The rows to run; the report shows the others as far as they are finished.
+    workers
+        Runs side by side; as many as there are processors, if not said.
+    budget
+        The share of the epochs of the full suite, for a smaller version that is marked as such.
+    dry_run
+        Say what would run, and about how long.
+    set_
+        key=value changes an option of all cases that have it.
+    """
+    from rich.console import Console
+
+    from protofission.data.cache import processors
+    from protofission.report.suite_report import write_report
+    from protofission.session import line
+    from protofission.suites import Setting, suite_named
+    from protofission.suites.own import Own
+    from protofission.suites.pictures import pictures
+    from protofission.suites.show import check_seeds, chosen, show_plan, show_stores, show_work
+    from protofission.suites.work import check_workers
+
+    number = processors() if workers is None else workers
+    check_workers(number)
+    given = Setting(tier, dataset or Setting.datasets, stores, budget, set_)
+    console = Console()
+    own = Own.read(Path(name)) if name.endswith((".yaml", ".yml")) else None
+    setting = given if own is None else own.setting(given, named=bool(dataset))
+    planned = suite_named(name, setting) if own is None else own.suite(setting)
+    setting.check(planned)
+    wanted = seeds or (own and own.seeds) or 3
+    runs = planned.runs(out / "runs", check_seeds(wanted, first_seed))
+    some = chosen(planned, runs, only)
+    if dry_run:
+        show_plan(some, number, console)
+        return
+    show_stores(setting, console)
+    failures = show_work(some, number, console)
+    command = shlex.join(["protofission", *sys.argv[1:]])
+    shown = pictures(planned, runs)
+    for path in write_report(out / planned.name, planned, runs, command, setting.marks, shown):
+        line(console, f"Written: {path}")
+    if failures:
+        raise InputError(f"{len(failures)} of {len(some)} runs failed. The first: {failures[0]}")
+
+
+@app.command
+def report(
+    *runs: Path,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("report"),
+) -> None:
+    """Put runs that were made one by one into tables and figures, as a suite does.
+
+    Examples:
+
+        protofission report runs/
+        protofission report runs/orca-0 runs/orca-1 runs/pf-0 runs/pf-1 --out comparison
+
+    Parameters
+    ----------
+    runs
+        Folders of runs, or folders that hold some.
+    out
+        The folder of the page, the tables and the figures.
+    """
+    from protofission.report.suite_report import write_report
+    from protofission.suites.gathered import gathered, run_folders
+
+    suite, found = gathered(run_folders(runs or (Path("runs"),)))
+    command = shlex.join(["protofission", *sys.argv[1:]])
+    for path in write_report(out, suite, found, command):
+        print(f"Written: {path}")
+
+
 data = App(name="data", help="Download data sets, and look at folders of images.")
 app.command(data)
 

@@ -7,16 +7,13 @@ views and the seed, and on nothing else. The first process reads images and writ
 from __future__ import annotations
 
 import dataclasses
-import os
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import current_process, get_context, parent_process
+from multiprocessing import current_process, get_context
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +33,7 @@ from protofission.data.store import Store
 from protofission.errors import InputError, not_known, printable, require, unknown
 from protofission.models.encoders import Encoder, EncoderSpec
 from protofission.rng import step_rng
+from protofission.workers import begin_worker
 
 MOST_IMAGES = 256
 """Images of a block, the least that a killed process loses."""
@@ -266,21 +264,11 @@ _mine: tuple[_Work, Encoder] | InputError | None = None
 
 def _begin(work: _Work, spec: EncoderSpec) -> None:
     global _mine
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process is told, and ends the others
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
+    begin_worker(threads=1)
     try:
         _mine = work, spec.load()
     except InputError as error:
         _mine = error
-
-
-def _end_with_parent() -> None:
-    """A process whose parent was killed would wait for work for ever."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _carry_out(block: Block, pixels: NDArray[np.uint8]) -> BlockFeatures:

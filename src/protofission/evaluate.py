@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from protofission.metrics import (
     Accuracy,
     Counts,
     PrototypeHealth,
+    SubclassScore,
     accuracy,
     ari,
     aupr,
@@ -24,6 +25,7 @@ from protofission.metrics import (
     fpr_at_tpr,
     nmi,
     prototype_health,
+    subclass_score,
 )
 from protofission.models.model import Model
 from protofission.processes import ALONE, Processes
@@ -65,6 +67,12 @@ class Predictions:
     """(C, V): lambda."""
     num_seen: int
     num_classes: int
+    finer: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """(N,): true finer classes where there are any, else (0,); so for the two that follow."""
+    own_slots: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """(N,): the nearest prototype of the true class."""
+    own_clusters: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """(N,): what k-means for V clusters makes of the features of each true class."""
 
     @property
     def confusion(self) -> Counts:
@@ -93,6 +101,10 @@ class Summary:
     nmi: float
     ari: float
     prototypes: PrototypeHealth
+    subclasses: SubclassScore = field(default_factory=SubclassScore)
+    """Of the prototypes of each class, where finer classes are known."""
+    subclusters: SubclassScore = field(default_factory=SubclassScore)
+    """Of k-means within each class, on the same features, for as many clusters."""
 
 
 def summarize(predictions: Predictions) -> Summary:
@@ -111,7 +123,14 @@ def summarize(predictions: Predictions) -> Summary:
         prototypes=prototype_health(
             predictions.slot_usage, predictions.prototypes, predictions.mixing
         ),
+        subclasses=_subclasses(predictions, predictions.own_slots),
+        subclusters=_subclasses(predictions, predictions.own_clusters),
     )
+
+
+def _subclasses(predictions: Predictions, parts: Ints) -> SubclassScore:
+    finer = predictions.finer
+    return subclass_score(predictions.labels, finer, parts) if len(finer) else SubclassScore()
 
 
 def predict(
@@ -138,6 +157,7 @@ def predict(
         rows.append((claimed, slot, similarity, ood_scores(chunk, experiment, num_seen)))
         prototypes = chunk.prototypes
     heads, slots, sims, scores = (torch.cat(column) for column in zip(*rows, strict=True))
+    divided = {} if test.finer is None else _divided(model, test, plain, processes, experiment.seed)
     if not experiment.method.discovers and num_novel:
         labeled = [
             ood_scores(chunk, experiment, num_seen)
@@ -161,7 +181,29 @@ def predict(
         mixing=prototypes.mixing.detach().cpu().float().numpy(),
         num_seen=training.num_seen,
         num_classes=training.num_classes,
+        **divided,
     )
+
+
+def _divided(
+    model: Model, test: TestData, plain: Plain, processes: Processes, seed: int
+) -> dict[str, Ints]:
+    """Finer classes, and two divisions of each class: by its prototypes, and by k-means."""
+    features, slots, start = [], [], 0
+    for chunk in outputs(model, test.inputs, plain, processes):
+        own = torch.from_numpy(test.labels[start : start + len(chunk.features)])
+        own = own.clamp_max(chunk.similarities.shape[1] - 1)  # of a class without a head, any slot
+        slots.append(_nearest_slots(chunk.similarities, own.to(chunk.similarities.device))[0])
+        features.append(nn.functional.normalize(chunk.features, dim=1))
+        start, number = start + len(own), chunk.similarities.shape[2]
+    points, parts = torch.cat(features).cpu(), np.empty(len(test.labels), np.int64)
+    for label in np.unique(test.labels):
+        places = np.flatnonzero(test.labels == label)
+        own_points = points[places]
+        parts[places] = clusters(own_points.__getitem__, len(places), number, seed).numpy()
+    assert test.finer is not None
+    own_slots = torch.cat(slots).cpu().numpy()
+    return {"finer": test.finer, "own_slots": own_slots, "own_clusters": parts}
 
 
 def ood_scores(output: Output, experiment: Experiment, num_seen: int) -> Tensor:

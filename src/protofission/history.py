@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from protofission.evaluate import Summary
-from protofission.metrics import Accuracy, PrototypeHealth
+from protofission.metrics import Accuracy, PrototypeHealth, SubclassScore
 from protofission.train import StepReport
 
 
@@ -82,6 +82,8 @@ def summary_of(values: dict[str, Any]) -> Summary:
         "orca": Accuracy(**_with_nan(values["orca"])),
         "strict": Accuracy(**_with_nan(values["strict"])),
         "prototypes": PrototypeHealth(**_with_nan(values["prototypes"])),
+        "subclasses": SubclassScore(**_with_nan(values["subclasses"])),
+        "subclusters": SubclassScore(**_with_nan(values["subclusters"])),
     }
     return Summary(**{**_with_nan(values), **parts})
 

@@ -6,6 +6,7 @@ be more heads than classes, or fewer, and heads that nobody predicts.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -157,6 +158,38 @@ def ari(counts: Counts) -> float:
     )
     expected, most = rows * columns / pairs if pairs else 0.0, (rows + columns) / 2
     return 1.0 if most == expected else (joint - expected) / (most - expected)
+
+
+@dataclass(frozen=True)
+class SubclassScore:
+    """How well a division of each class goes with its finer classes; NaN where there are none."""
+
+    nmi: float = math.nan
+    """Mean over classes."""
+    accuracy: float = math.nan
+    """Share of images whose part is the one matched with their finer class (Hungarian)."""
+
+
+def subclass_score(labels: Counts, finer: Counts, parts: Counts) -> SubclassScore:
+    """Parts of each class against its finer classes, class by class.
+
+    Args:
+        labels: (N,): the class of each image.
+        finer: (N,): its finer class.
+        parts: (N,): the part of its class that it is put into.
+    """
+    found, right = [], 0
+    for label in np.unique(labels):
+        own = labels == label
+        (fine, true), (some, predicted) = (
+            np.unique(values[own], return_inverse=True) for values in (finer, parts)
+        )
+        counts = contingency(true, predicted, len(fine), len(some))
+        found.append(nmi(counts))
+        right += matched(counts)
+    if not found:
+        return SubclassScore()
+    return SubclassScore(float(np.mean(found)), right / len(labels))
 
 
 def _entropy(shares: Floats) -> float:

@@ -145,7 +145,7 @@ def cpu(dataset: Cifar, name: str) -> Experiment:
     return _on(dataset, experiment, Recipe(epochs=20, learning_rate=0.05))
 
 
-def features(dataset: Cifar | None, name: str) -> Experiment:
+def features(dataset: Paper | None, name: str) -> Experiment:
     """Features of a frozen encoder (`protofission embed`): an adapter and the head learn."""
     experiment = experiment_of(name, backbone=ADAPTERS["adapter-linear"], judging=Judging(every=5))
     recipe = Recipe(epochs=30, trainable_stages=None)
@@ -227,6 +227,7 @@ PRESETS: dict[str, Callable[[str], Experiment]] = {
     "features": partial(features, None),
     "features/cifar10": partial(features, "cifar10"),
     "features/cifar100": partial(features, "cifar100"),
+    "features/imagenet100": partial(features, "imagenet100"),
     "paper/cifar10": partial(paper, "cifar10"),
     "paper/cifar100": partial(paper, "cifar100"),
     "paper/imagenet100": partial(paper, "imagenet100"),

@@ -89,7 +89,8 @@ class Output:
 
     def _tempered(self, similarities: Tensor) -> Tensor:
         """T sim - b: the one place where the temperature of the logits stands."""
-        return self.temperature * similarities - self.offset
+        tempered = self.temperature * similarities
+        return tempered - self.offset if self.offset else tempered
 
 
 @dataclass(frozen=True)

@@ -253,7 +253,7 @@ def train(
 def forward(model: Model, batch: Batch, processes: Processes = ALONE) -> Output:
     """The outputs of a whole batch: features of one's own share, gathered, then the head."""
     with processes.autocast():
-        features = model.backbone(batch.inputs)
+        features = model.backbone(batch.inputs.float())
     features = processes.gathered(features.float())
     if processes.share.size > 1:
         features = features[batch.layout.places(processes.share.size).to(features.device)]
@@ -318,7 +318,7 @@ def _embedded(model: Model, images: Tensor, plain: Plain, processes: Processes) 
     """(n, D): the features of images that the processes share among them."""
     own = images[processes.share.of(len(images))]
     with processes.autocast():
-        features = model.backbone(plain(own.to(processes.device))).float()
+        features = model.backbone(plain(own.to(processes.device)).float()).float()
     most = -(-len(images) // processes.share.size)
     padded = nn.functional.pad(features, (0, 0, 0, most - len(own)))
     return processes.gathered(padded)[: len(images)]

@@ -109,6 +109,8 @@ class TestData:
     inputs: Tensor
     """(images, ...): bytes, or the numbers of a store's rows."""
     labels: Labels
+    finer: Labels | None = None
+    """Finer classes, where the split is of coarse ones."""
 
 
 def divide(
@@ -128,8 +130,9 @@ def divide(
         num_seen=len(split.seen_classes),
         num_classes=len(split.seen_classes) + len(split.novel_classes),
     )
-    pixels = judged.pixels[split.test]
-    return training, TestData(torch.from_numpy(pixels), _labels(judged, split)[split.test])
+    pixels = torch.from_numpy(judged.pixels[split.test])
+    finer = judged.labels[split.test] if split.classes == "coarse" else None
+    return training, TestData(pixels, _labels(judged, split)[split.test], finer)
 
 
 def pool_of(split: Split, has_labeled: bool) -> Indices:

@@ -145,7 +145,7 @@ class Store:
 
 
 class StoredViews:
-    """The views of a store. Its images are row numbers: those of train first, then test."""
+    """The views of a store, float16. Its images are row numbers: those of train, then of test."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -183,7 +183,7 @@ class StoredViews:
         test = rows >= self.first_test
         if not test.any():
             return self._part("train", name, rows, versions).to(device)
-        found = torch.empty(len(rows), *self.store.plan.item)
+        found = torch.empty(len(rows), *self.store.plan.item, dtype=torch.float16)
         found[~test] = self._part("train", name, rows[~test], versions[~test])
         found[test] = self._part("test", name, rows[test] - self.first_test, versions[test])
         return found.to(device)
@@ -195,16 +195,15 @@ class StoredViews:
             self._opened[part, name] = Rows(flat, MAPPED)
         count = self.store.plan.parts[part].views[name]
         places = (rows * count + versions).numpy()
-        return torch.from_numpy(self._opened[part, name][places]).float()
+        return torch.from_numpy(self._opened[part, name][places])
 
 
 def divide_store(
     store: Store, split: Split, *, pool_has_labeled: bool = False
 ) -> tuple[TrainingData, TestData]:
     """The rows of a store by a split, classes renumbered so that the seen ones come first."""
-    labeling = store.labeling()
-    if split.classes == "coarse":
-        labeling = labeling.coarse()
+    fine = store.labeling()
+    labeling = fine.coarse() if split.classes == "coarse" else fine
     labels = split.renumbered(labeling.train)
     training = TrainingData(
         labeled=torch.from_numpy(split.labeled),
@@ -215,10 +214,12 @@ def divide_store(
         # maps of a frozen trunk stand for the images that they were made of
         shape=store.plan.item if len(store.plan.item) == 1 else tuple(store.plan.data["shape"]),
     )
-    if split.test_on == "test" and labeling.test is not None:
-        rows = torch.from_numpy(split.test) + len(labeling.train)
-        return training, TestData(rows, split.renumbered(labeling.test)[split.test])
-    return training, TestData(torch.from_numpy(split.test), labels[split.test])
+    rows, judged, finer = torch.from_numpy(split.test), labels, fine.train
+    if split.test_on == "test" and labeling.test is not None and fine.test is not None:
+        rows = rows + len(labels)
+        judged, finer = split.renumbered(labeling.test), fine.test
+    own = finer[split.test] if split.classes == "coarse" else None
+    return training, TestData(rows, judged[split.test], own)
 
 
 def mapped_features(path: Path, shape: tuple[int, ...]) -> Features:

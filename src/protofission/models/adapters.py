@@ -105,4 +105,5 @@ class Adapter(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, inputs) to (N, D)."""
-        return cast(Tensor, self.layers((features - self.mean).div_(self.deviation)))
+        scale = 1 / self.deviation
+        return cast(Tensor, self.layers(torch.addcmul(-self.mean * scale, features, scale)))

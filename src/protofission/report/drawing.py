@@ -1,20 +1,24 @@
-"""From a drawing to an inline SVG: small, the same bytes every time, and legible as text."""
+"""From a drawing to an inline SVG or to files: small, and the same bytes every time."""
 
 from __future__ import annotations
 
 import re
 import warnings
 from collections.abc import Callable
-from io import StringIO
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 from matplotlib import style
 from matplotlib.figure import Figure
 
+from protofission.whole import write_whole
+
 INK, FAINT = "#222222", "#d9d9d9"
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Colours that colour-blind people tell apart."""
+DPI = {"png": 200, "svg": 72}
 
 LOOK: dict[str, Any] = {
     "axes.edgecolor": INK,
@@ -50,14 +54,38 @@ def svg(
         label: what it shows, for those who do not see it.
         draw: fills an empty figure.
     """
-    text = StringIO()
+    return _inline(_saved(name, draw, inches, "svg", "none").decode(), label)
+
+
+def write_drawing(
+    path: Path, draw: Callable[[Figure], None], inches: tuple[float, float]
+) -> list[Path]:
+    """Write a drawing on white paper as PNG and as SVG, beside each other.
+
+    Args:
+        path: of both, without the ending.
+        draw: fills an empty figure.
+    """
+    paths = []
+    for ending in ("png", "svg"):
+        paths.append(path.with_name(f"{path.name}.{ending}"))
+        write_whole(paths[-1], _saved(path.name, draw, inches, ending, "white"))
+    return paths
+
+
+def _saved(
+    name: str, draw: Callable[[Figure], None], inches: tuple[float, float], ending: str, paper: str
+) -> bytes:
+    """The file of a drawing, with nothing in it that changes from one time to the next."""
+    content = BytesIO()
+    changing = {"svg": {"Date": None}, "png": {"Software": None}}[ending]
     with style.context(["default", LOOK, {"svg.hashsalt": name}]), warnings.catch_warnings():
         # Class names of any script: the browser has the glyphs that matplotlib misses.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=inches)
         draw(figure)
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return _inline(text.getvalue(), label)
+        figure.savefig(content, format=ending, dpi=DPI[ending], facecolor=paper, metadata=changing)
+    return content.getvalue()
 
 
 def _inline(document: str, label: str) -> Markup:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from protofission import __version__
 from protofission.data.datasets import Data
@@ -18,6 +15,7 @@ from protofission.report.figures import CURVES, confusion, curves, histogram
 from protofission.report.results import Groups, Result, by_method, oracles
 from protofission.report.sheets import images_per_strip, picture_row, png_uri, sheets, shown_heads
 from protofission.report.tables import COLUMNS, GLOSSARY, disagreements, rows, spread_note
+from protofission.report.template import render
 from protofission.whole import write_whole
 
 
@@ -30,15 +28,8 @@ def write_page(path: Path, results: Sequence[Result], data: Data, command: str) 
     """
     _check(results, data)
     groups = by_method(results)
-    environment = Environment(
-        loader=PackageLoader("protofission.report", ""),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters["code"] = code
-    page = environment.get_template("page.html.jinja").render(
+    page = render(
+        "page.html.jinja",
         data=data,
         command=command,
         columns=list(COLUMNS.values()),
@@ -48,11 +39,6 @@ def write_page(path: Path, results: Sequence[Result], data: Data, command: str) 
         **_origin(results, data),
     )
     write_whole(path, page.encode())
-
-
-def code(text: str) -> Markup:
-    """Text with its `names` set as code."""
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _check(results: Sequence[Result], data: Data) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isnan, nan
+from math import isnan
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from protofission.evaluate import Summary
 from protofission.report.results import Result, by_method
+from protofission.report.statistics import Sample
 
 NOTHING = "–"  # noqa: RUF001 - the dash of a table, not a minus
 APART = 2.0
@@ -32,7 +32,11 @@ class Column:
 
     def written(self, value: float) -> str:
         """A value as text."""
-        return NOTHING if isnan(value) else f"{self.scale * value:.{self.digits}f}"
+        return rounded(self.scale * value, self.digits)
+
+    def shown(self, summary: Summary) -> float:
+        """The quantity of a run, in the unit in which it is written."""
+        return self.scale * self.value(summary)
 
 
 COLUMNS: dict[str, Column] = {
@@ -44,6 +48,19 @@ COLUMNS: dict[str, Column] = {
     "auc": Column("AUC", "", lambda s: s.auc, 3),
     "effective": Column("effective V", "", lambda s: s.prototypes.effective, 2),
 }
+
+QUANTITIES: dict[str, Column] = COLUMNS | {
+    "aupr": Column("AUPR", "", lambda s: s.aupr, 3),
+    "fpr95": Column("FPR95", "", lambda s: s.fpr95, 3),
+    "nmi": Column("NMI", "", lambda s: s.nmi, 3),
+    "dead": Column("dead slots", "", lambda s: s.prototypes.dead, 1),
+    "slot_cosine": Column("cosine of slots", "", lambda s: s.prototypes.slot_cosine, 2),
+    "sub_nmi": Column("sub-class NMI", "", lambda s: s.subclasses.nmi, 3),
+    "sub_accuracy": Column("sub-class accuracy", "", lambda s: s.subclasses.accuracy, 1, 100),
+    "cluster_nmi": Column("k-means NMI", "", lambda s: s.subclusters.nmi, 3),
+    "cluster_accuracy": Column("k-means accuracy", "", lambda s: s.subclusters.accuracy, 1, 100),
+}
+"""COLUMNS, and what some suites show beside or in the place of them."""
 
 GLOSSARY: dict[str, str] = {
     "seen": "The share of known-class images that get their class, in percent.",
@@ -62,35 +79,13 @@ GLOSSARY: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One quantity of a method: a value for each seed."""
-
-    values: tuple[float, ...]
-
-    @property
-    def n(self) -> int:
-        """The number of seeds."""
-        return len(self.values)
-
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds; NaN if a seed has none."""
-        return float(np.mean(self.values))
-
-    @property
-    def sd(self) -> float:
-        """The sample standard deviation (ddof = 1); NaN for one seed."""
-        return float(np.std(self.values, ddof=1)) if self.n > 1 else nan
-
-
-@dataclass(frozen=True)
 class Row:
     """The numbers of one method."""
 
     name: str
     n: int
     """Seeds."""
-    cells: dict[str, Cell]
+    cells: dict[str, Sample]
     """By the keys of COLUMNS."""
 
     def texts(self, spread: str = " ± ") -> list[str]:
@@ -103,17 +98,27 @@ def rows(results: Sequence[Result]) -> list[Row]:
     table = []
     for method, group in by_method(results).items():
         cells = {
-            key: Cell(tuple(column.value(result.summary) for result in group))
+            key: Sample(tuple(column.value(result.summary) for result in group))
             for key, column in COLUMNS.items()
         }
         table.append(Row(method, len(group), cells))
     return table
 
 
-def written(column: Column, cell: Cell, spread: str = " ± ") -> str:
+def written(column: Column, sample: Sample, spread: str = " ± ") -> str:
     """A cell as text: 83.7, or 83.7 ± 2.1 over seeds."""
-    mean = column.written(cell.mean)
-    return mean if isnan(cell.sd) else mean + spread + column.written(cell.sd)
+    return with_spread(sample.scaled(column.scale), column.digits, spread)
+
+
+def with_spread(sample: Sample, digits: int, spread: str = " ± ") -> str:
+    """A sample as text, in its own unit."""
+    mean = rounded(sample.mean, digits)
+    return mean if isnan(sample.sd) else mean + spread + rounded(sample.sd, digits)
+
+
+def rounded(value: float, digits: int, sign: str = "") -> str:
+    """A number as text, or a dash where there is none; the sign "+" writes that of all numbers."""
+    return NOTHING if isnan(value) else f"{value:{sign}z.{digits}f}"
 
 
 def spread_note(table: Sequence[Row]) -> str:

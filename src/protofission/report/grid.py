@@ -1,0 +1,151 @@
+"""The numbers of a suite: a sample for each place of its grid, differences, sums of its curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protofission.report.statistics import Sample, paired
+from protofission.report.tables import QUANTITIES, Column
+from protofission.suite import Case, Run, Suite
+
+Floats = NDArray[np.float64]
+Place = tuple[str, str, float | None]
+"""Row, panel and x."""
+
+
+def area(x: Floats, heights: Floats) -> Floats:
+    """(S,): the mean height of each curve over x, by the trapezoid rule."""
+    if len(x) < 2:
+        return np.full(len(heights), np.nan)
+    return np.asarray(np.trapezoid(heights, x, axis=1) / (x[-1] - x[0]))
+
+
+def worst(x: Floats, heights: Floats) -> Floats:
+    """(S,): the lowest height of each curve."""
+    return np.asarray(heights.min(axis=1))
+
+
+def slope(x: Floats, heights: Floats) -> Floats:
+    """(S,): what each curve gains with a unit of x, by least squares."""
+    if len(x) < 2:
+        return np.full(len(heights), np.nan)
+    offsets = x - x.mean()
+    return np.asarray(heights @ offsets / (offsets @ offsets))
+
+
+SUMMARIES: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "area": area,
+    "worst": worst,
+    "slope": slope,
+}
+"""Of rising x (X,) and the heights of curves (S, X): one number for each curve."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stands at one place: its runs, and the numbers of the finished ones."""
+
+    runs: tuple[Run, ...] = ()
+    finished: tuple[Run, ...] = ()
+    numbers: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """By quantity and seed, in the unit that is shown."""
+
+    def by_seed(self, quantity: str) -> Mapping[int, float]:
+        """A quantity, for each seed that is finished."""
+        return self.numbers.get(quantity, {})
+
+    def sample(self, quantity: str) -> Sample:
+        """A quantity over the seeds that are finished."""
+        return Sample(tuple(self.by_seed(quantity).values()))
+
+    @property
+    def state(self) -> str:
+        """How much of it was run."""
+        if not self.finished:
+            return "not run"
+        if len(self.finished) < len(self.runs):
+            return f"{len(self.finished)} of {len(self.runs)} seeds"
+        return "finished"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The places of a suite with what stands there."""
+
+    suite: Suite
+    entries: Mapping[Place, Entry]
+
+    @cached_property
+    def rows(self) -> list[str]:
+        """The rows, in the order of the cases."""
+        return list(dict.fromkeys(case.row for case in self.suite.cases))
+
+    @cached_property
+    def panels(self) -> list[str]:
+        """The panels, in the order of the cases."""
+        return list(dict.fromkeys(case.panel for case in self.suite.cases))
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """The quantities that the suite shows."""
+        return {key: QUANTITIES[key] for key in self.suite.quantities}
+
+    def along(self, panel: str, row: str | None = None) -> list[float | None]:
+        """The places of a panel, or of one of its rows, on the axis; None if there is no axis."""
+        found = {c.x for c in self.suite.cases if c.panel == panel and row in (None, c.row)}
+        return sorted(found, key=lambda x: -np.inf if x is None else x)
+
+    def entry(self, row: str, panel: str, x: float | None = None) -> Entry:
+        """What stands at a place; an entry without runs if the suite has no such case."""
+        return self.entries.get((row, panel, x), Entry())
+
+    def paper(self, row: str, panel: str, quantity: str) -> float:
+        """The paper's number in the unit that is shown, or NaN; a point of a curve has none."""
+        numbers = {} if self.suite.axis else self.suite.published.get((row, panel), {})
+        # Rounded, for 100 times 0.58 is not quite the 58 that the paper prints.
+        return round(self.columns[quantity].scale * numbers.get(quantity, np.nan), 9)
+
+    def difference(self, row: str, base: str, panel: str, x: float | None, quantity: str) -> Sample:
+        """What a row has more than the one it is compared with, seed by seed."""
+        first, second = (self.entry(name, panel, x).by_seed(quantity) for name in (row, base))
+        return paired(first, second)
+
+    def curve(self, row: str, panel: str) -> dict[str, Sample]:
+        """SUMMARIES of the first quantity's curve, over the seeds that have all of it."""
+        x = [place for place in self.along(panel, row) if place is not None]
+        points = [self.entry(row, panel, place).by_seed(self.suite.quantities[0]) for place in x]
+        whole = [seed for seed in points[0] if all(seed in p for p in points)] if points else []
+        heights = np.array([[point[seed] for point in points] for seed in whole])
+        heights = heights.reshape(len(whole), len(x))
+        return {
+            name: Sample(tuple(summed(np.array(x), heights).tolist()) if whole else ())
+            for name, summed in SUMMARIES.items()
+        }
+
+
+def place_of(case: Case) -> Place:
+    """Where a case stands."""
+    return case.row, case.panel, case.x
+
+
+def grid_of(suite: Suite, runs: Sequence[Run]) -> Grid:
+    """The numbers of a suite's finished runs; each run folder is read once."""
+    found: dict[Place, list[Run]] = {place_of(case): [] for case in suite.cases}
+    for run in runs:
+        found[place_of(run.case)].append(run)
+    return Grid(suite, {place: _entry(suite, some) for place, some in found.items()})
+
+
+def _entry(suite: Suite, runs: Sequence[Run]) -> Entry:
+    finished = tuple(run for run in runs if run.folder.finished)
+    summaries = {run.seed: run.folder.summary() for run in finished}
+    numbers = {
+        key: {seed: QUANTITIES[key].shown(summary) for seed, summary in summaries.items()}
+        for key in suite.quantities
+    }
+    return Entry(tuple(runs), finished, numbers)

@@ -1,0 +1,105 @@
+"""Run folders that were made one by one, put together as a suite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from protofission.errors import InputError, require
+from protofission.folder import RunFolder
+from protofission.run import flat
+from protofission.suite import Case, Run, Suite
+from protofission.suites.origin import case_of
+from protofission.suites.paper import ACCURACIES
+
+
+def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
+    """The folders of runs among these folders and those within them."""
+    found: list[RunFolder] = []
+    for path in paths:
+        own = [RunFolder(path)] if RunFolder(path).has("experiment.json") else []
+        within = sorted(file.parent for file in path.glob("*/experiment.json"))
+        runs = own or [RunFolder(folder) for folder in within]
+        if not runs:
+            raise InputError(f"{path} is no run, nor a folder of runs: name one.")
+        found += runs
+    return found
+
+
+def gathered(folders: Sequence[RunFolder]) -> tuple[Suite, list[Run]]:
+    """A suite of whatever was run: a row for each way to run a method, a panel for each split."""
+    all_runs = [_Found(folder, folder.plain("experiment")) for folder in folders]
+    judged = [run for run in all_runs if run.plain["name"] != "simclr"]
+    require(bool(judged), "None of these runs classifies: name runs of other methods than simclr.")
+    rows, panels = _rows(judged), _panels(judged)
+    cases: dict[tuple[str, str], Case] = {}
+    runs: dict[tuple[str, str, int], Run] = {}
+    for found, row, panel in zip(judged, rows, panels, strict=True):
+        case = cases.setdefault((row, panel), replace(found.case, row=row, panel=panel))
+        place = (row, panel, int(found.plain["seed"]))
+        if place in runs:
+            raise InputError(
+                f"{found.folder.path} and {runs[place].folder.path} hold the same run: name one "
+                "of them."
+            )
+        runs[place] = Run(case, place[2], found.folder)
+    named = list(dict.fromkeys(rows))
+    pairs = tuple(
+        (row, base) for row in named if (base := row.replace("+pf", "", 1)) != row and base in named
+    )
+    suite = Suite("report", "Runs", tuple(cases.values()), ACCURACIES, pairs=pairs)
+    return suite, list(runs.values())
+
+
+@dataclass(frozen=True)
+class _Found:
+    folder: RunFolder
+    plain: dict[str, Any]
+
+    @cached_property
+    def case(self) -> Case:
+        try:
+            return case_of(self.plain, "", "")
+        except InputError as error:
+            raise InputError(f"{self.folder.path}: {error}") from None
+
+    def options(self, data: bool) -> dict[str, Any]:
+        """Options of the data, or those of all else."""
+        wanted = {key: value for key, value in flat(self.plain).items() if key not in _NO_OPTIONS}
+        return {key: value for key, value in wanted.items() if key.startswith("data.") == data}
+
+
+_NO_OPTIONS = ("name", "seed", "data.store", "data.folder", "data.pool_has_labeled", "data.views")
+"""Keys that tell no two rows or panels apart."""
+
+
+def _rows(runs: Sequence[_Found]) -> list[str]:
+    """The method of each run, and what sets it apart from other runs of the method."""
+    names = [str(run.plain["name"]) for run in runs]
+    return _told_apart(names, [run.options(data=False) for run in runs])
+
+
+def _panels(runs: Sequence[_Found]) -> list[str]:
+    """The data and split of each run, and what sets it apart from others of these."""
+    names = []
+    for run in runs:
+        data = run.plain["data"]
+        dataset = data["dataset"] or Path(str(data["store"])).name
+        names.append(f"{dataset}, {data['split']['name']}")
+    return _told_apart(names, [run.options(data=True) for run in runs])
+
+
+def _told_apart(names: Sequence[str], options: Sequence[dict[str, Any]]) -> list[str]:
+    """Names, with the options in which those of one name differ."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    for name, own in zip(names, options, strict=True):
+        for key, value in own.items():
+            seen.setdefault(name, {}).setdefault(key, set()).add(json.dumps(value))
+    return [
+        ", ".join([name, *(f"{k}={v}" for k, v in own.items() if len(seen[name][k]) > 1)])
+        for name, own in zip(names, options, strict=True)
+    ]

@@ -1,0 +1,261 @@
+"""The paper's tables and figures as suites, and its numbers."""
+
+from __future__ import annotations
+
+from protofission.errors import require
+from protofission.methods import METHODS
+from protofission.suite import Case, Published, Suite
+from protofission.suites.setting import Setting
+
+RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+SLOTS = (1, 2, 5, 10)
+ACCURACIES = ("seen", "novel_orca", "novel_strict", "all_orca", "all_strict", "auc", "effective")
+
+
+def _published(rows: dict[str, dict[str, tuple[float, float, float]]]) -> Published:
+    """(seen, novel, all) in percent, as the paper has them: by ORCA's protocol."""
+    names = ("seen", "novel_orca", "all_orca")
+    return {
+        (row, dataset): {name: value / 100 for name, value in zip(names, numbers, strict=True)}
+        for row, panels in rows.items()
+        for dataset, numbers in panels.items()
+    }
+
+
+TABLE_1 = _published(
+    {
+        "fixmatch": {
+            "cifar10": (71.5, 50.4, 49.5),
+            "cifar100": (39.6, 23.5, 20.3),
+            "imagenet100": (65.8, 36.7, 34.9),
+        },
+        "orca": {
+            "cifar10": (88.1, 87.7, 87.8),
+            "cifar100": (66.5, 41.0, 46.6),
+            "imagenet100": (89.4, 69.1, 75.5),
+        },
+        "orca+pf": {
+            "cifar10": (88.6, 88.8, 88.7),
+            "cifar100": (66.0, 41.3, 47.9),
+            "imagenet100": (90.0, 74.4, 79.6),
+        },
+    }
+)
+"""tab:ood; ORCA as the paper's authors trained it."""
+
+ABLATION = _published(
+    {
+        "full": {"cifar10": (88.60, 88.81, 88.74), "cifar100": (65.99, 41.34, 47.92)},
+        "without prototypes": {
+            "cifar10": (88.06, 87.71, 87.82),
+            "cifar100": (66.45, 40.98, 46.59),
+        },
+        "without L_cst": {"cifar10": (88.02, 77.34, 76.04), "cifar100": (70.93, 35.72, 40.22)},
+        "without L_div": {"cifar10": (87.80, 88.51, 88.27), "cifar100": (65.53, 38.81, 45.87)},
+    }
+)
+"""tab:ablation."""
+
+
+def table1(setting: Setting) -> Suite:
+    """Every method on ORCA's split, beside the paper's table."""
+    rows = [name for name, method in METHODS.items() if method.classifies]
+    cases = [
+        setting.case(row, row, dataset, *_on_orcas_split(row))
+        for dataset in setting.datasets
+        for row in rows
+    ]
+    return Suite(
+        "table1",
+        "Every method on ORCA's split",
+        tuple(cases),
+        ACCURACIES,
+        pairs=_fissions(rows),
+        published=TABLE_1,
+        note="The paper's numbers are of a ResNet that learns from images, by ORCA's protocol; "
+        "its ORCA is the one that its authors trained again.",
+    )
+
+
+def _on_orcas_split(method: str) -> tuple[str, ...]:
+    return () if METHODS[method].discovers else ("data.split=orca",)
+
+
+def _fissions(rows: list[str]) -> tuple[tuple[str, str], ...]:
+    """Each method with fission, and its base."""
+    return tuple((row, row.removesuffix("+pf")) for row in rows if row.endswith("+pf"))
+
+
+def ablation(setting: Setting) -> Suite:
+    """PF+ORCA with one of its parts left out."""
+    parts: dict[str, tuple[str, tuple[str, ...]]] = {
+        "full": ("orca+pf", ()),
+        "without prototypes": ("orca", ()),
+        "without L_cst": ("orca+pf", ("method.consistency_weight=0",)),
+        "without L_div": ("orca+pf", ("method.diversity_weight=0",)),
+        "without L_ldiv": ("orca+pf", ("method.local_diversity_weight=0",)),
+    }
+    return Suite(
+        "ablation",
+        "PF+ORCA with one of its parts left out",
+        tuple(
+            setting.case(row, method, dataset, *options)
+            for dataset in setting.datasets
+            for row, (method, options) in parts.items()
+        ),
+        ACCURACIES,
+        pairs=tuple((row, "full") for row in parts if row != "full"),
+        published=ABLATION,
+        note="Without L_div, L_ldiv is left out too, as it stands in the same bracket.",
+    )
+
+
+def mismatch(setting: Setting) -> Suite:
+    """AUC by the share of the pool that is novel, with and without fission."""
+    methods = ["fixmatch-sigmoid", "fixmatch-sigmoid+pf", "orca", "orca+pf"]
+    return Suite(
+        "mismatch",
+        "ID-OOD AUC by the share of the pool that is novel",
+        tuple(
+            setting.case(
+                method,
+                method,
+                dataset,
+                f"data.split={split}",
+                f"data.split.ratio={ratio}",
+                "recipe.epoch=pool",
+                panel=f"{dataset}, {split}",
+                x=ratio,
+            )
+            for dataset in setting.datasets
+            for split in ("ds3l", "controlled")
+            for ratio in RATIOS
+            for method in methods
+        ),
+        ("auc", "seen", "fpr95"),
+        pairs=_fissions(methods),
+        axis="share of the pool that is novel, r",
+        note="In `ds3l` the pool keeps its size, so that a higher share leaves fewer images of "
+        "known classes; in `controlled` novel images are added to the same known ones. An epoch "
+        "is a pass over the pool for all methods.",
+    )
+
+
+def subclasses(setting: Setting) -> Suite:
+    """Prototypes against the finer classes of CIFAR-100, of which training knows nothing."""
+    require(
+        "cifar100" in setting.datasets,
+        "The suite subclasses wants CIFAR-100, which has coarse and fine labels: "
+        "name --dataset cifar100.",
+    )
+    shown = "orca+pf, V = 5"
+    cases = [
+        setting.case(shown, "orca+pf", dataset, *_COARSE, panel=f"{dataset}, orca")
+        for dataset in setting.datasets
+        if dataset != "cifar100"
+    ]
+    for method in ("orca+pf", "supervised+pf"):
+        for slots in SLOTS:
+            options = ("data.split=coarse", f"head.prototypes={slots}", *_COARSE)
+            row = f"{method}, V = {slots}"
+            cases.append(setting.case(row, method, "cifar100", *options, panel="cifar100, coarse"))
+    return Suite(
+        "subclasses",
+        "What prototypes find within classes",
+        tuple(cases),
+        (
+            "sub_nmi",
+            "cluster_nmi",
+            "sub_accuracy",
+            "cluster_accuracy",
+            "effective",
+            "slot_cosine",
+            "seen",
+        ),
+        note="Training knows the 20 coarse classes. A test image is put to the nearest prototype "
+        "of its own coarse class, or into the cluster that k-means finds for it in the same "
+        "features of the same class, for as many clusters; both are held against its five fine "
+        "classes. A division by chance has an accuracy of 20, 22, 24 and 15 percent for V = 1, 2, 5, 10.",
+        pictured=(shown,),
+    )
+
+
+_COARSE = ("method.diversity_weight=0.3",)
+"""With the paper's weight one prototype does most of the work (see the ablation)."""
+
+
+ORCA_READINGS: dict[str, tuple[str, ...]] = {
+    "1 L_div of each sample": ("method.diversity_reduce=per_sample",),
+    "2 single samples in L_div": ("method.diversity_min_samples=1",),
+    "2 L_div of a running mean": ("method.diversity_scope=ema",),
+    "3 without L_ldiv": ("method.local_diversity_weight=0",),
+    "3 L_ldiv summed over pairs": ("method.local_diversity_reduction=sum",),
+    "4 slots against the nearest slots": ("method.consistency_negatives=max_slot",),
+    "4 slots against all slots": ("method.consistency_negatives=all",),
+    "6 assignments at T = 30": ("method.assign_temperature=30",),
+    "7 margin on the max-logits alone": ("method.margin_on=max",),
+    "8 partners by logits": ("method.pair_space=logit",),
+    "8 partners by probabilities": ("method.pair_space=prob",),
+    "9 no partners of labeled images": ("method.pair_labeled=false",),
+    "10 partners without gradient": ("method.pair_detach=true",),
+    "11 entropy on the max-logits alone": ("method.entropy_on=max",),
+    "23 hard classes from 0.8 on": ("method.hard_threshold=0.8",),
+    "23 L_div of seen classes alone": ("method.diversity_classes=seen",),
+    "24 weight decay on delta": ("recipe.decay_delta=true",),
+    "24 prototypes from the data": ("head.init=data",),
+    "26 one prototype for a novel class": ("head.novel_prototypes=1",),
+    "lambda_div = 0.1": ("method.diversity_weight=0.1",),
+    "lambda_div = 1": ("method.diversity_weight=1",),
+    "V = 2": ("head.prototypes=2",),
+    "V = 10": ("head.prototypes=10",),
+    "literal": (
+        "method.local_diversity_weight=0",
+        "method.diversity_min_samples=1",
+        "method.entropy_on=max",
+    ),
+}
+"""PF+ORCA, one open choice changed at a time; the numbers are those of docs/method.md."""
+
+SIGMOID_READINGS: dict[str, tuple[str, ...]] = {
+    "13 binary risks averaged over classes": ("method.bce_reduction=mean",),
+    "14 OOD charged to each slot": ("method.ood_on=slots",),
+    "15 no warm-up, no band": ("method.literal=true",),
+    "15 OOD below 0.25": ("method.ood_below=0.25",),
+    "15 OOD from the first step on": ("method.ood_warmup=0",),
+    "21 labeled images in the pool": ("data.pool_has_labeled=true",),
+    "lambda_div = 0.1": ("method.diversity_weight=0.1",),
+}
+"""PF+FixMatch-Sigmoid on the mismatched split, r = 0.5."""
+
+
+def readings(setting: Setting) -> Suite:
+    """Each open choice of the method, one changed at a time: which ones matter."""
+    groups = (
+        ("orca+pf", "orca", ("data.split=orca",), ORCA_READINGS),
+        (
+            "fixmatch-sigmoid+pf",
+            "fixmatch-sigmoid",
+            ("data.split=ds3l", "data.split.ratio=0.5"),
+            SIGMOID_READINGS,
+        ),
+    )
+    cases: list[Case] = []
+    pairs: list[tuple[str, str]] = []
+    for dataset in setting.datasets:
+        for method, base, split, changes in groups:
+            for name in (method, base):
+                cases.append(setting.case(name, name, dataset, *split))
+            for reading, options in changes.items():
+                row = f"{method}: {reading}"
+                cases.append(setting.case(row, method, dataset, *split, *options))
+                pairs.append((row, method))
+            pairs.append((base, method))
+    return Suite(
+        "readings",
+        "Open choices, one changed at a time",
+        tuple(cases),
+        ("all_strict", "seen", "novel_strict", "auc", "effective"),
+        pairs=tuple(dict.fromkeys(pairs)),
+        note="Differences are to the same method with its defaults. A number before a reading is "
+        "that of the table of open choices in docs/method.md.",
+    )

@@ -1,0 +1,133 @@
+"""A suite as a person sees it: what will run, how far it is, how long it takes, what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from protofission.data.cache import processors
+from protofission.data.manifest import read_manifest
+from protofission.embed import ViewCounts, images_of
+from protofission.errors import InputError, require, unknown
+from protofission.models.encoders import DEFAULT, encoder_named
+from protofission.report.tables import QUANTITIES
+from protofission.session import bars, line, show_embedding
+from protofission.suite import Run, Suite
+from protofission.suites.setting import Setting
+from protofission.suites.work import News, seconds_of, work
+
+
+def chosen(suite: Suite, runs: Sequence[Run], only: Sequence[str]) -> list[Run]:
+    """The runs of some rows, or all."""
+    rows = {case.row for case in suite.cases}
+    for row in only:
+        if row not in rows:
+            raise unknown("row", row, rows)
+    return [run for run in runs if not only or run.case.row in only]
+
+
+def show_plan(runs: Sequence[Run], number: int, console: Console) -> None:
+    """What would run, and how long that takes, by the time of a few steps of each method."""
+    left = [run for run in runs if not run.folder.finished]
+    for run in runs:
+        state = "finished" if run.folder.finished else "to run"
+        line(console, f"{state:8}  {_title(run)}  {run.folder.path.name}")
+    line(console, f"{len(runs)} runs, {len(runs) - len(left)} of them finished.")
+    known: dict[tuple[str, str, str], float] = {}
+    total = 0.0
+    for run in left:
+        kind = (run.case.method, run.case.preset, run.case.panel)
+        try:
+            if kind not in known:
+                known[kind] = seconds_of(run)
+        except InputError as refusal:
+            known[kind] = 0.0
+            line(console, f"{_title(run)} cannot run yet: {refusal}")
+        total += known[kind]
+    if left:
+        minutes = total / min(number, len(left)) / 60
+        line(console, f"About {minutes:.0f} min with {number} workers of one thread each.")
+
+
+def show_work(runs: Sequence[Run], number: int, console: Console) -> list[str]:
+    """Carry out runs under bars, a line for each that ends; gives a sentence for each failure."""
+    failures = []
+    with bars(console) as progress:
+        board = _Board(progress, runs)
+        for news in work(runs, number):
+            board.hear(news)
+            if not news.ended:
+                continue
+            run = runs[news.place]
+            if news.failure:
+                failures.append(f"{_title(run)}: {news.failure}")
+            line(console, f"{_title(run)}: {news.failure or _outcome(run)}")
+    return failures
+
+
+class _Board:
+    """A bar for the suite, and one for each run that is under way."""
+
+    def __init__(self, progress: Progress, runs: Sequence[Run]) -> None:
+        self.progress, self.runs = progress, runs
+        self.shares = [float(run.folder.finished) for run in runs]
+        self.whole = progress.add_task("all runs", total=len(runs), completed=int(sum(self.shares)))
+        self.tasks: dict[int, TaskID] = {}
+
+    def hear(self, news: News) -> None:
+        """One word more of a run."""
+        if news.ended:
+            self.shares[news.place] = 1.0
+            if news.place in self.tasks:
+                self.progress.remove_task(self.tasks.pop(news.place))
+        else:
+            self.shares[news.place] = news.done / max(news.steps, 1)
+            if news.place not in self.tasks:
+                title = _title(self.runs[news.place])
+                self.tasks[news.place] = self.progress.add_task(title, total=news.steps)
+            self.progress.update(self.tasks[news.place], completed=news.done)
+        self.progress.update(self.whole, completed=round(sum(self.shares), 2))
+
+
+def _title(run: Run) -> str:
+    place = run.case.panel if run.case.x is None else f"{run.case.panel}, {run.case.x:g}"
+    return f"{run.case.row}, {place}, seed {run.seed}"
+
+
+def _outcome(run: Run) -> str:
+    summary = run.folder.summary()
+    shown = ("seen", "novel_strict", "all_strict", "auc")
+    return "  ".join(
+        f"{key.removesuffix('_strict')} {QUANTITIES[key].written(QUANTITIES[key].value(summary))}"
+        for key in shown
+    )
+
+
+def show_stores(setting: Setting, console: Console) -> None:
+    """Make the stores that the tier wants and that are not there, or not finished."""
+    if setting.tier != "features":
+        return
+    for dataset in setting.datasets:
+        manifest = read_manifest(setting.store(dataset))
+        if manifest is not None and manifest[1] is not None:
+            continue
+        spec = encoder_named(DEFAULT)
+        encoder = spec.load()
+        show_embedding(
+            images_of(dataset, encoder.decode),
+            spec,
+            setting.store(dataset),
+            ViewCounts(),
+            console,
+            processes=processors(),
+            encoder=encoder,
+        )
+
+
+def check_seeds(seeds: int, first: int) -> range:
+    """The seeds, if they are some."""
+    require(1 <= seeds <= 1000, f"seeds = {seeds} must be at least 1, at most 1000.")
+    require(first >= 0, f"first_seed = {first} must be at least 0.")
+    return range(first, first + seeds)

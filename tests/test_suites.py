@@ -1,0 +1,284 @@
+"""Suites: what they plan, how they are carried out, what they refuse."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from protofission.errors import InputError
+from protofission.experiment import as_json
+from protofission.folder import RunFolder
+from protofission.methods import METHODS
+from protofission.options import override
+from protofission.presets import PRESETS, preset
+from protofission.report.tables import QUANTITIES
+from protofission.suites import SUITES, Setting, Suite, suite_named
+from protofission.suites.gathered import gathered, run_folders
+from protofission.suites.origin import case_of
+from protofission.suites.own import Own
+from protofission.suites.work import seconds_of, work
+from stores import made
+
+SHORT = (
+    "recipe.steps_per_epoch=3",
+    "recipe.labeled_batch=16",
+    "recipe.unlabeled_batch=24",
+    "backbone.width=8",
+)
+COMMAND = [sys.executable, "-m", "protofission"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def small(store: Path, *methods: str, budget: float = 0.1) -> Suite:
+    """Three short epochs of some methods."""
+    setting = Setting(datasets=(str(store),), budget=budget, options=SHORT)
+    cases = tuple(setting.case(method, method, str(store)) for method in methods)
+    return Suite("small", "Small", cases, ("all_strict", "auc"))
+
+
+@pytest.mark.parametrize("tier", ["features", "images"])
+@pytest.mark.parametrize("name", SUITES)
+def test_every_run_that_a_suite_plans_can_be_asked_for_by_its_command(name: str, tier: str):
+    suite = suite_named(name, Setting(tier, budget=0.5))  # type: ignore[arg-type]
+    assert {quantity in QUANTITIES for quantity in suite.quantities} == {True}
+    runs = suite.runs(Path("some where/runs"), [0, 7])
+    assert len({run.folder.path for run in runs}) == len(runs)
+    for run in runs:
+        experiment = run.case.experiment(run.seed)
+        experiment.check()
+        words = shlex.split(run.command)
+        assert words[:3] == ["protofission", "train", run.case.method]
+        rebuilt = preset(words[words.index("--preset") + 1], words[2])
+        for flag, value in pairwise(words):
+            if flag == "--set":
+                rebuilt = override(rebuilt, value)
+        assert replace(rebuilt, seed=int(words[words.index("--seed") + 1])) == experiment
+        assert words[-1] == str(run.folder.path)
+        assert experiment.recipe.epochs is not None
+        full = preset(run.case.preset, run.case.method).recipe.epochs
+        assert experiment.recipe.epochs == -(-full // 2)  # type: ignore[operator]
+
+
+def test_the_papers_numbers_belong_to_rows_that_exist():
+    for name in ("table1", "ablation"):
+        suite = suite_named(name, Setting(datasets=("cifar10", "cifar100", "imagenet100")))
+        places = {(case.row, case.panel) for case in suite.cases}
+        assert set(suite.published) <= places
+        assert all(0 < value < 1 for row in suite.published.values() for value in row.values())
+    assert suite.published["without L_cst", "cifar100"]["all_orca"] == pytest.approx(0.4022)
+
+
+def test_the_ablation_takes_away_what_it_says():
+    cases = {c.row: c for c in suite_named("ablation", Setting(datasets=("cifar10",))).cases}
+    full = cases["full"].experiment(0)
+    for row, option in (
+        ("without L_cst", "method.consistency_weight=0"),
+        ("without L_div", "method.diversity_weight=0"),
+        ("without L_ldiv", "method.local_diversity_weight=0"),
+    ):
+        assert cases[row].experiment(0) == override(full, option)
+    assert cases["without prototypes"].experiment(0).name == "orca"
+
+
+def test_an_experiment_is_found_again_from_its_file():
+    names = [("features/cifar10", "orca+pf"), ("cpu/cifar100", "fixmatch"), ("digits", "simclr")]
+    for preset_name, method in names:
+        experiment = replace(preset(preset_name, method), seed=3)
+        for option in (
+            "data.split=ds3l",
+            "data.split.ratio=0.4",
+            "recipe.steps=100",
+            "recipe.epochs=none",
+            "recipe.milestones=0.5,0.6,0.7",
+        ):
+            experiment = override(experiment, option)
+        case = case_of(json.loads(as_json(experiment)), "row", "panel")
+        assert (case.preset, case.experiment(3)) == (preset_name, experiment)
+    mlp = override(preset("features", "orca"), "backbone=adapter-mlp")
+    assert case_of(json.loads(as_json(mlp)), "", "").experiment(0) == mlp
+    own = override(preset("digits", "orca"), "backbone=resnet18")
+    assert case_of(json.loads(as_json(own)), "", "").experiment(0) == own
+
+
+def test_every_preset_is_found_again():
+    for name in PRESETS:
+        experiment = preset(name, "orca+pf")
+        case = case_of(json.loads(as_json(experiment)), "", "")
+        assert (case.preset, case.options) == (name, ())
+    with pytest.raises(InputError, match="options that this version does not have"):
+        case_of({**json.loads(as_json(experiment)), "colour": "red"}, "", "")
+
+
+def test_runs_side_by_side_are_those_of_one_process(tmp_path: Path):
+    store = made(tmp_path / "s").folder
+    suite = small(store, "orca", "orca+pf")
+    alone, together = suite.runs(tmp_path / "1", [0, 1]), suite.runs(tmp_path / "2", [0, 1])
+    for runs, number in ((alone, 1), (together, 2)):
+        news = list(work(runs, number))
+        assert sorted(n.place for n in news if n.ended) == [0, 1, 2, 3]
+        assert not any(n.failure for n in news)
+        assert all(run.folder.finished for run in runs)
+        assert list(work(runs, number)) == []  # what is finished is left alone
+    for one, two in zip(alone, together, strict=True):
+        for file in ("metrics.json", "weights.safetensors"):
+            assert (one.folder.path / file).read_bytes() == (two.folder.path / file).read_bytes()
+
+
+def test_a_run_that_fails_is_told_of_and_others_go_on(tmp_path: Path):
+    store = made(tmp_path / "s").folder
+    suite = small(store, "orca", "supervised")
+    cases = (replace(suite.cases[0], options=(*suite.cases[0].options, "data.split.num_seen=99")),)
+    broken = replace(suite, cases=cases + suite.cases[1:])
+    runs = broken.runs(tmp_path / "runs", [0])
+    ended = {news.place: news for news in work(runs, 1) if news.ended}
+    assert "99" in ended[0].failure
+    assert ended[1].failure == ""
+    assert runs[1].folder.finished
+
+
+def test_the_time_of_a_run_is_taken_from_its_steps(tmp_path: Path):
+    store = made(tmp_path / "s").folder
+    (run,) = small(store, "orca+pf", budget=1.0).runs(tmp_path, [0])
+    assert 0 < seconds_of(run) < 600
+    assert not run.folder.path.exists()  # nothing is left behind
+
+
+OWN = """
+title: "How many: <V> | prototypes?"
+data: [{store}]
+seeds: 2
+options: [recipe.epochs=2, {short}]
+methods:
+  - orca
+  - {{row: two, method: orca+pf, options: [head.prototypes=2]}}
+compare: [[two, orca]]
+quantities: [all_strict, auc]
+"""
+
+
+def own_file(folder: Path) -> Path:
+    store = made(folder / "store").folder
+    path = folder / "own.yaml"
+    path.write_text(OWN.format(store=store, short=", ".join(SHORT)))
+    return path
+
+
+def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(tmp_path: Path):
+    path = own_file(tmp_path)
+    arguments = [*COMMAND, "suite", str(path), "--out", str(tmp_path / "out"), "--workers", "2"]
+    dry = subprocess.run([*arguments, "--dry-run"], capture_output=True, text=True, env=ENVIRONMENT)
+    assert dry.returncode == 0, dry.stderr
+    assert "4 runs, 0 of them finished." in dry.stdout
+    assert "About 0 min" in dry.stdout
+    assert not (tmp_path / "out").exists()
+
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
+    end = time.monotonic() + 120
+    while not list((tmp_path / "out").glob("runs/*/experiment.json")) and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    done = subprocess.run(arguments, capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    runs = [RunFolder(p) for p in (tmp_path / "out" / "runs").iterdir()]
+    assert len(runs) == 4
+    assert all(run.finished for run in runs)
+    report = tmp_path / "out" / "own"
+    page = (report / "report.html").read_text()
+    assert "How many: &lt;V&gt; | prototypes?" in page
+    numbers = json.loads((report / "results.json").read_text())
+    assert json.dumps(numbers).count("finished") or numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[1, 2]", "holds no names and values"),
+        ("methods: [orca\n", "is no YAML"),
+        ("metods: [orca]", "Unknown key"),
+        ("methods: []", "names no methods"),
+        ("methods: [orka]", "Did you mean 'orca'"),
+        ("methods: [{row: a}]", "give a name, or row, method and options"),
+        ("methods: [orca]\nseeds: many", "whole number"),
+        ("methods: [orca]\nseeds: true", "whole number"),
+        ("methods: [orca]\noptions: recipe.epochs=2", "list of texts"),
+        ("methods: [orca]\nquantities: [speed]", "Unknown quantity"),
+        ("methods: [orca]\ncompare: [[orca]]", "list of pairs"),
+        ("methods: [orca]\ncompare: [[orca, pf]]", "no row"),
+        ("methods: [orca, orca]", "two cases of one row"),
+        ("methods: [orca]\ndata: [nowhere]", "Unknown data set or store"),
+        ("methods: [orca]\ntier: pixels", "Unknown tier"),
+        ("methods: [!!python/object:os.system {}]", "is no YAML"),
+        ("\xff\xfe", "holds no names"),
+        ("\x00", "is no YAML"),
+    ],
+)
+def test_a_file_that_is_no_suite_is_refused_in_a_sentence(text, sentence, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=sentence):
+        planned(path)
+
+
+def planned(path: Path) -> None:
+    own = Own.read(path)
+    setting = own.setting(Setting(), named=False)
+    setting.check(own.suite(setting))
+    assert own.seeds is None or own.seeds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["suite", "tabel1"], "Did you mean 'table1'"),
+        (["suite", "nowhere.yaml"], "nowhere.yaml"),
+        (["suite", "table1", "--budget", "0"], "budget = 0.0 must be above 0"),
+        (["suite", "table1", "--workers", "0"], "workers = 0 must be at least 1"),
+        (["suite", "table1", "--seeds", "-1"], "seeds = -1 must be at least 1"),
+        (["suite", "table1", "--only", "orka", "--dry-run"], "Did you mean 'orca'"),
+        (["suite", "table1", "--set", "recipe.epoch=never"], "recipe.epoch"),
+        (["suite", "table1", "--set", "no.such=1"], "no.such"),
+        (["suite", "subclasses", "--dataset", "cifar10"], "wants CIFAR-100"),
+        (["suite", "table1", "--dataset", "mnist", "--tier", "images"], "preset for mnist"),
+        (["report", "nowhere"], "nowhere is no run"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, sentence, tmp_path):
+    done = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_made_one_by_one_are_put_together(tmp_path: Path):
+    store = made(tmp_path / "s").folder
+    suite = small(store, "orca", "orca+pf")
+    wider = replace(suite.cases[1], row="w", options=(*suite.cases[1].options, "head.prototypes=2"))
+    runs = replace(suite, cases=(*suite.cases, wider)).runs(tmp_path / "runs", [0, 1])
+    assert not any(news.failure for news in work(runs, 2))
+    found, gathered_runs = gathered(run_folders([tmp_path / "runs"]))
+    rows = {case.row for case in found.cases}
+    assert rows == {"orca", "orca+pf, head.prototypes=5", "orca+pf, head.prototypes=2"}
+    assert {case.panel for case in found.cases} == {"s, orca"}
+    assert len(gathered_runs) == 6
+    for run in gathered_runs:
+        assert json.loads(as_json(run.case.experiment(run.seed))) == run.folder.plain("experiment")
+    with pytest.raises(InputError, match="hold the same run"):
+        gathered(run_folders([tmp_path / "runs", tmp_path / "runs"]))
+
+
+def test_methods_that_do_not_classify_are_not_in_the_table():
+    rows = {case.row for case in suite_named("table1", Setting()).cases}
+    assert rows == {name for name, method in METHODS.items() if method.classifies}
