@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from protofission.cli import main
 from protofission.errors import InputError
 from protofission.experiment import as_json
 from protofission.folder import RunFolder
 from protofission.methods import METHODS
 from protofission.options import override
 from protofission.presets import PRESETS, preset
+from protofission.report.grid import grid_of
 from protofission.report.tables import QUANTITIES
+from protofission.run import perform
 from protofission.suites import SUITES, Setting, Suite, suite_named
 from protofission.suites.gathered import gathered, run_folders
 from protofission.suites.origin import case_of
@@ -67,13 +70,19 @@ def test_every_run_that_a_suite_plans_can_be_asked_for_by_its_command(name: str,
         assert experiment.recipe.epochs == -(-full // 2)  # type: ignore[operator]
 
 
-def test_the_papers_numbers_belong_to_rows_that_exist():
+def test_the_papers_numbers_stand_beside_the_rows_they_are_of():
     for name in ("table1", "ablation"):
-        suite = suite_named(name, Setting(datasets=("cifar10", "cifar100", "imagenet100")))
+        suite = suite_named(name, Setting(datasets=("cifar10", "cifar100")))
         places = {(case.row, case.panel) for case in suite.cases}
-        assert set(suite.published) <= places
+        for row in ("orca", "orca+pf", "full", "without L_div"):
+            for dataset in ("cifar10", "cifar100"):
+                assert ((row, dataset) in places) == ((row, dataset) in suite.published)
         assert all(0 < value < 1 for row in suite.published.values() for value in row.values())
     assert suite.published["without L_cst", "cifar100"]["all_orca"] == pytest.approx(0.4022)
+    grid = grid_of(suite_named("table1", Setting(datasets=("cifar10",))), [])
+    assert grid.panels == ["cifar10", "imagenet100"]  # what was not run says so
+    assert grid.paper("rankstats", "imagenet100", "novel_orca") == 28.7
+    assert grid.entry("rankstats", "imagenet100").state == "not run"
 
 
 def test_the_ablation_takes_away_what_it_says():
@@ -117,31 +126,24 @@ def test_every_preset_is_found_again():
         case_of({**json.loads(as_json(experiment)), "colour": "red"}, "", "")
 
 
-def test_runs_side_by_side_are_those_of_one_process(tmp_path: Path):
+def test_runs_side_by_side_are_those_of_one_process_and_outlive_one_that_fails(tmp_path: Path):
     store = made(tmp_path / "s").folder
     suite = small(store, "orca", "orca+pf")
-    alone, together = suite.runs(tmp_path / "1", [0, 1]), suite.runs(tmp_path / "2", [0, 1])
-    for runs, number in ((alone, 1), (together, 2)):
-        news = list(work(runs, number))
-        assert sorted(n.place for n in news if n.ended) == [0, 1, 2, 3]
-        assert not any(n.failure for n in news)
-        assert all(run.folder.finished for run in runs)
-        assert list(work(runs, number)) == []  # what is finished is left alone
-    for one, two in zip(alone, together, strict=True):
+    broken = replace(
+        suite.cases[0], row="b", options=(*suite.cases[0].options, "data.split.num_seen=99")
+    )
+    runs = replace(suite, cases=(broken, *suite.cases)).runs(tmp_path / "together", [0, 1])
+    ended = {news.place: news for news in work(runs, 2) if news.ended}
+    assert sorted(ended) == [0, 1, 2, 3, 4, 5]
+    assert ["99" in ended[place].failure for place in range(6)] == 2 * [True, False, False]
+    for place in (1, 2, 4, 5):
+        assert runs[place].folder.finished
+        experiment, alone = runs[place].case.experiment(runs[place].seed), tmp_path / str(place)
+        for _ in perform(experiment, experiment.data.load(), RunFolder(alone)):
+            pass
         for file in ("metrics.json", "weights.safetensors"):
-            assert (one.folder.path / file).read_bytes() == (two.folder.path / file).read_bytes()
-
-
-def test_a_run_that_fails_is_told_of_and_others_go_on(tmp_path: Path):
-    store = made(tmp_path / "s").folder
-    suite = small(store, "orca", "supervised")
-    cases = (replace(suite.cases[0], options=(*suite.cases[0].options, "data.split.num_seen=99")),)
-    broken = replace(suite, cases=cases + suite.cases[1:])
-    runs = broken.runs(tmp_path / "runs", [0])
-    ended = {news.place: news for news in work(runs, 1) if news.ended}
-    assert "99" in ended[0].failure
-    assert ended[1].failure == ""
-    assert runs[1].folder.finished
+            assert (alone / file).read_bytes() == (runs[place].folder.path / file).read_bytes()
+    assert list(work([runs[1], runs[2]], 2)) == []  # what is finished is left alone
 
 
 def test_the_time_of_a_run_is_taken_from_its_steps(tmp_path: Path):
@@ -171,13 +173,17 @@ def own_file(folder: Path) -> Path:
     return path
 
 
-def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(tmp_path: Path):
+def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     path = own_file(tmp_path)
     arguments = [*COMMAND, "suite", str(path), "--out", str(tmp_path / "out"), "--workers", "2"]
-    dry = subprocess.run([*arguments, "--dry-run"], capture_output=True, text=True, env=ENVIRONMENT)
-    assert dry.returncode == 0, dry.stderr
-    assert "4 runs, 0 of them finished." in dry.stdout
-    assert "About 0 min" in dry.stdout
+    monkeypatch.setattr(sys, "argv", ["protofission", *arguments[3:], "--dry-run"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    said = capsys.readouterr().out
+    assert "4 runs, 0 of them finished." in said
+    assert "About 0 min" in said
     assert not (tmp_path / "out").exists()
 
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
@@ -196,7 +202,16 @@ def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(tmp_path: Path):
     page = (report / "report.html").read_text()
     assert "How many: &lt;V&gt; | prototypes?" in page
     numbers = json.loads((report / "results.json").read_text())
-    assert json.dumps(numbers).count("finished") or numbers
+    assert [run["state"] for run in numbers["runs"]] == ["finished"] * 4
+    (difference,) = (d for d in numbers["differences"] if d["quantity"] == "auc")
+    values = {
+        (r["row"], seed): value
+        for r in numbers["results"]
+        if r["quantity"] == "auc"
+        for seed, value in r["values"].items()
+    }
+    pairs = [values["two", seed] - values["orca", seed] for seed in ("0", "1")]
+    assert difference["mean"] == pytest.approx(sum(pairs) / 2)
 
 
 @pytest.mark.parametrize(

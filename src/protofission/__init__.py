@@ -6,10 +6,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Set before torch is imported. OpenMP threads that spin for long starve others on few cores; those
-# that never spin are woken for each of a step's many small operations. So: about a millisecond.
+# Spinning OpenMP threads starve others on few cores. Set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", "100000")
 
 __version__ = "0.1.0"
 

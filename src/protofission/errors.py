@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
@@ -39,11 +40,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+@cache
+def hints(kind: Any) -> dict[str, Any]:
+    """The types of a class's fields; to look them up takes longer than all else a check does."""
+    return get_type_hints(kind)
+
+
 def check_choices(value: Any) -> None:
     """Refuse a dataclass in which a field of a Literal type has none of its values."""
-    hints = get_type_hints(type(value))
     for field in dataclasses.fields(value):
-        if get_origin(hints[field.name]) is Literal:
-            choices, chosen = get_args(hints[field.name]), getattr(value, field.name)
+        wanted = hints(type(value))[field.name]
+        if get_origin(wanted) is Literal:
+            choices, chosen = get_args(wanted), getattr(value, field.name)
             if chosen not in choices:
                 raise unknown(field.name, str(chosen), choices)

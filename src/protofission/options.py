@@ -13,9 +13,9 @@ import math
 import textwrap
 import types
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from protofission.errors import InputError, UnknownKeyError, not_known, require, unknown
+from protofission.errors import InputError, UnknownKeyError, hints, not_known, require, unknown
 
 Value = TypeVar("Value")
 
@@ -115,7 +115,7 @@ def _replaced(value: Any, path: list[str], text: str, key: str) -> Any:
         )
         return dataclasses.replace(value, **{name: _replaced(inner, rest, text, key)})
     require(not rest, f"{key!r} goes too deep: {name!r} has no options of its own.")
-    wanted = get_type_hints(type(value))[name]
+    wanted = hints(type(value))[name]
     return dataclasses.replace(value, **{name: parsed(text, wanted, key)})
 
 

@@ -35,7 +35,7 @@ Plain = Callable[[Tensor], Tensor]
 """Makes of inputs what a backbone takes: `Augmentations.plain`."""
 CHUNK = 1024
 """Images in one forward where no gradient is wanted."""
-LOOKED_AT = 20_000
+LOOKED_AT = 10_000
 """Labeled images, and images of the pool, that prototypes may start from."""
 
 

@@ -82,13 +82,17 @@ class Grid:
 
     @cached_property
     def rows(self) -> list[str]:
-        """The rows, in the order of the cases."""
-        return list(dict.fromkeys(case.row for case in self.suite.cases))
+        """The rows, in the order of the cases; then those of the paper that were not run."""
+        return self._all(0, [case.row for case in self.suite.cases])
 
     @cached_property
     def panels(self) -> list[str]:
-        """The panels, in the order of the cases."""
-        return list(dict.fromkeys(case.panel for case in self.suite.cases))
+        """The panels, in the order of the cases; then those of the paper that were not run."""
+        return self._all(1, [case.panel for case in self.suite.cases])
+
+    def _all(self, part: int, own: list[str]) -> list[str]:
+        published = [] if self.suite.axis else [place[part] for place in self.suite.published]
+        return list(dict.fromkeys(own + published))
 
     @property
     def columns(self) -> dict[str, Column]:
