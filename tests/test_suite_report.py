@@ -414,7 +414,7 @@ def test_a_suite_of_which_nothing_was_run(tmp_path: Path) -> None:
 
 
 def test_many_panels_are_cut_into_tables_that_fit_paper(tmp_path: Path) -> None:
-    suite = replace(table_suite(tuple("abc")), quantities=("seen", "auc", "nmi"))
+    suite = replace(table_suite(tuple("abc")), quantities=("seen", "auc", "nmi"), published={})
     runs = runs_of(tmp_path / "runs", suite, (0,), lambda *_: summary(0.5, 0.5, 0.5))
     write_report(tmp_path, suite, runs, COMMAND)
     heads = [row for row in Page((tmp_path / "report.html").read_text()).rows if "n" in row]

@@ -2,7 +2,9 @@
 
 import json
 import os
+import queue
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,10 +26,11 @@ from protofission.report.grid import grid_of
 from protofission.report.tables import QUANTITIES
 from protofission.run import perform
 from protofission.suites import SUITES, Setting, Suite, suite_named
+from protofission.suites import work as suite_work
 from protofission.suites.gathered import gathered, run_folders
 from protofission.suites.origin import case_of
 from protofission.suites.own import Own
-from protofission.suites.work import seconds_of, work
+from protofission.suites.work import News, check_stores, pace_of, work
 from stores import made
 
 SHORT = (
@@ -78,6 +81,8 @@ def test_the_papers_numbers_stand_beside_the_rows_they_are_of():
             for dataset in ("cifar10", "cifar100"):
                 assert ((row, dataset) in places) == ((row, dataset) in suite.published)
         assert all(0 < value < 1 for row in suite.published.values() for value in row.values())
+        total = sum(value for row in suite.published.values() for value in row.values())
+        assert 100 * total == pytest.approx({"table1": 4243.4, "ablation": 1642.07}[name])
     assert suite.published["without L_cst", "cifar100"]["all_orca"] == pytest.approx(0.4022)
     grid = grid_of(suite_named("table1", Setting(datasets=("cifar10",))), [])
     assert grid.panels == ["cifar10", "imagenet100"]  # what was not run says so
@@ -148,9 +153,84 @@ def test_runs_side_by_side_are_those_of_one_process_and_outlive_one_that_fails(t
 
 def test_the_time_of_a_run_is_taken_from_its_steps(tmp_path: Path):
     store = made(tmp_path / "s").folder
-    (run,) = small(store, "orca+pf", budget=1.0).runs(tmp_path, [0])
-    assert 0 < seconds_of(run) < 600
-    assert not run.folder.path.exists()  # nothing is left behind
+    suite = small(store, "orca+pf", budget=1.0)
+    (run,) = suite.runs(tmp_path / "runs", [0])
+    pace = pace_of(run)
+    longer = replace(run.case, options=(*run.case.options, "recipe.epochs=60"))
+    (twice,) = replace(suite, cases=(longer,)).runs(tmp_path / "runs", [0])
+    assert pace.step > 0
+    assert pace.seconds(twice) == pytest.approx(2 * pace.seconds(run))  # 30 epochs are the preset's
+    assert not (tmp_path / "runs").exists()  # nothing is left behind
+
+
+def test_a_run_that_another_suite_has_finished_meanwhile_is_no_failure(tmp_path, monkeypatch):
+    store = made(tmp_path / "s").folder
+    (run,) = small(store, "orca").runs(tmp_path / "runs", [0])
+    monkeypatch.setattr(suite_work, "_told", queue.SimpleQueue())
+    assert suite_work._carry_out(0, run) == News(0, 0, 0, ended=True)
+    before = {path: path.read_bytes() for path in run.folder.files()}
+    assert suite_work._carry_out(0, run) == News(0, 0, 0, ended=True)
+    assert {path: path.read_bytes() for path in run.folder.files()} == before
+
+
+def test_finished_runs_on_other_features_are_not_taken_for_these(tmp_path: Path):
+    store = made(tmp_path / "one" / "s").folder
+    suite = small(store, "supervised")
+    (run,) = suite.runs(tmp_path / "runs", [0])
+    experiment = run.case.experiment(0)
+    for _ in perform(experiment, experiment.data.load(), run.folder):
+        pass
+    check_stores([run])
+    moved = (tmp_path / "two" / "s").resolve()
+    moved.parent.mkdir()
+    store.rename(moved)
+    (again,) = small(moved, "supervised").runs(tmp_path / "runs", [0])
+    assert again.folder == run.folder  # a store may be moved
+    check_stores([again])
+    shutil.rmtree(moved)
+    made(moved, rows=300)
+    with pytest.raises(InputError, match="a finished run on other features"):
+        check_stores([again])
+
+
+def test_options_of_the_user_reach_every_case_that_has_them():
+    for name, option, lacking in (
+        ("mismatch", "data.split.labels_per_class=50", ()),
+        ("mismatch", "method.margin_cap=0.2", ("fixmatch-sigmoid", "fixmatch-sigmoid+pf")),
+    ):
+        setting = Setting(datasets=("cifar10",), options=(option,))
+        suite = suite_named(name, setting)
+        setting.check(suite)
+        for case in suite.cases:
+            assert (option in case.options) == (case.row not in lacking)
+        (mark,) = setting.marks(suite)
+        assert option in mark
+        assert all(row in mark for row in lacking)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("subclasses", "head.prototypes=5"),
+        ("mismatch", "data.split.ratio=0.3"),
+        ("ablation", "method.diversity_weight=0"),
+    ],
+)
+def test_an_option_that_makes_two_rows_one_is_refused(name: str, option: str):
+    setting = Setting(options=(option,))
+    with pytest.raises(InputError, match=f"are one experiment with {option}"):
+        setting.check(suite_named(name, setting))
+
+
+def test_a_budget_cuts_what_a_run_lasts():
+    for options, key, length in (
+        ((), "epochs", 15),
+        (("recipe.epochs=9",), "epochs", 5),
+        (("recipe.steps=1000",), "steps", 500),
+    ):
+        setting = Setting(datasets=("cifar10",), budget=0.5, options=options)
+        recipe = setting.case("r", "orca", "cifar10").experiment(0).recipe
+        assert getattr(recipe, key) == length
 
 
 OWN = """
@@ -233,6 +313,9 @@ def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(
         ("methods: [orca]\ndata: [nowhere]", "Unknown data set or store"),
         ("methods: [orca]\ntier: pixels", "Unknown tier"),
         ("methods: [!!python/object:os.system {}]", "is no YAML"),
+        ("a: &a [1]\nmethods: [*a, *a]", "refers to other places"),
+        ('methods: [{row: "a\\x01", method: orca}]', "no name that can be shown"),
+        ("methods: [orca]\nseeds: " + "[" * 5000, "is no YAML"),
         ("\xff\xfe", "holds no names"),
         ("\x00", "is no YAML"),
     ],
@@ -258,7 +341,7 @@ def planned(path: Path) -> None:
         (["suite", "nowhere.yaml"], "nowhere.yaml"),
         (["suite", "table1", "--budget", "0"], "budget = 0.0 must be above 0"),
         (["suite", "table1", "--workers", "0"], "workers = 0 must be at least 1"),
-        (["suite", "table1", "--seeds", "-1"], "seeds = -1 must be at least 1"),
+        (["suite", "table1", "--seeds", "0"], "seeds = 0 must be at least 1"),
         (["suite", "table1", "--only", "orka", "--dry-run"], "Did you mean 'orca'"),
         (["suite", "table1", "--set", "recipe.epoch=never"], "recipe.epoch"),
         (["suite", "table1", "--set", "no.such=1"], "no.such"),
@@ -292,6 +375,20 @@ def test_runs_made_one_by_one_are_put_together(tmp_path: Path):
         assert json.loads(as_json(run.case.experiment(run.seed))) == run.folder.plain("experiment")
     with pytest.raises(InputError, match="hold the same run"):
         gathered(run_folders([tmp_path / "runs", tmp_path / "runs"]))
+    other = replace(suite.cases[0], options=(*suite.cases[0].options, "data.pool_has_labeled=true"))
+    (mixed,) = replace(suite, cases=(other,)).runs(tmp_path / "runs", [5])
+    experiment = mixed.case.experiment(5)
+    for _ in perform(experiment, experiment.data.load(), mixed.folder):
+        pass
+    found, gathered_runs = gathered(run_folders([tmp_path / "runs"]))
+    assert len({case.panel for case in found.cases}) == 2  # other data, so no more seeds of these
+    (run,) = (run for run in gathered_runs if run.seed == 5)
+    assert "data.pool_has_labeled=True" in run.command
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "experiment.json").write_text("{}")
+    with pytest.raises(InputError, match="missing or damaged"):
+        gathered(run_folders([damaged]))
 
 
 def test_methods_that_do_not_classify_are_not_in_the_table():

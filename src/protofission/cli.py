@@ -492,7 +492,7 @@ def suite(
     from protofission.suites.own import Own
     from protofission.suites.pictures import pictures
     from protofission.suites.show import check_seeds, chosen, show_plan, show_stores, show_work
-    from protofission.suites.work import check_workers
+    from protofission.suites.work import check_stores, check_workers
 
     number = processors() if workers is None else workers
     check_workers(number)
@@ -502,18 +502,22 @@ def suite(
     setting = given if own is None else own.setting(given, named=bool(dataset))
     planned = suite_named(name, setting) if own is None else own.suite(setting)
     setting.check(planned)
-    wanted = seeds or (own and own.seeds) or 3
-    runs = planned.runs(out / "runs", check_seeds(wanted, first_seed))
+    planned = replace(planned, note=f"{setting.words} {planned.note}".strip())
+    asked = seeds if seeds is not None or own is None else own.seeds
+    runs = planned.runs(out / "runs", check_seeds(3 if asked is None else asked, first_seed))
     some = chosen(planned, runs, only)
     if dry_run:
         show_plan(some, number, console)
         return
     show_stores(setting, console)
+    check_stores(runs)
     failures = show_work(some, number, console)
     command = shlex.join(["protofission", *sys.argv[1:]])
-    shown = pictures(planned, runs)
-    for path in write_report(out / planned.name, planned, runs, command, setting.marks, shown):
-        line(console, f"Written: {path}")
+    place = out / (planned.name if tier == "features" else f"{planned.name}-{tier}")
+    written = write_report(
+        place, planned, runs, command, setting.marks(planned), pictures(planned, runs)
+    )
+    line(console, f"Written: {written[-1]}, and {len(written) - 1} tables and figures beside it.")
     if failures:
         raise InputError(f"{len(failures)} of {len(some)} runs failed. The first: {failures[0]}")
 
@@ -542,8 +546,8 @@ def report(
 
     suite, found = gathered(run_folders(runs or (Path("runs"),)))
     command = shlex.join(["protofission", *sys.argv[1:]])
-    for path in write_report(out, suite, found, command):
-        print(f"Written: {path}")
+    written = write_report(out, suite, found, command)
+    print(f"Written: {written[-1]}, and {len(written) - 1} tables and figures beside it.")
 
 
 data = App(name="data", help="Download data sets, and look at folders of images.")

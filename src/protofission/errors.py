@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from difflib import get_close_matches
-from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
@@ -40,10 +39,14 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-@cache
-def hints(kind: Any) -> dict[str, Any]:
-    """The types of a class's fields; to look them up takes longer than all else a check does."""
-    return get_type_hints(kind)
+_HINTS: dict[type, dict[str, Any]] = {}
+
+
+def hints(kind: type) -> dict[str, Any]:
+    """The types of a class's fields, read once: that takes longer than all else a check does."""
+    if kind not in _HINTS:
+        _HINTS[kind] = get_type_hints(kind)
+    return _HINTS[kind]
 
 
 def check_choices(value: Any) -> None:

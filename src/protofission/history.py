@@ -82,8 +82,8 @@ def summary_of(values: dict[str, Any]) -> Summary:
         "orca": Accuracy(**_with_nan(values["orca"])),
         "strict": Accuracy(**_with_nan(values["strict"])),
         "prototypes": PrototypeHealth(**_with_nan(values["prototypes"])),
-        "subclasses": SubclassScore(**_with_nan(values["subclasses"])),
-        "subclusters": SubclassScore(**_with_nan(values["subclusters"])),
+        "subclasses": SubclassScore(**_with_nan(values.get("subclasses", {}))),
+        "subclusters": SubclassScore(**_with_nan(values.get("subclusters", {}))),
     }
     return Summary(**{**_with_nan(values), **parts})
 

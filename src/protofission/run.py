@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,6 @@ from protofission.evaluate import Predictions, Summary, neighbour_accuracy, pred
 from protofission.experiment import Experiment, as_json
 from protofission.folder import RunFolder
 from protofission.history import Epoch, Progress, as_plain_json
-from protofission.models.backbones import BackboneSpec
 from protofission.processes import ALONE, Processes
 from protofission.train import StepReport, TrainState, number_of_steps, start, train
 from protofission.whole import locked
@@ -35,18 +34,20 @@ SAVE_EVERY = 60.0
 """Seconds."""
 
 
+_PLACES = (("backbone", "weights"), ("data", "store"))
+"""Options that are paths, of which the last part counts."""
+
+
 def folder_of(experiment: Experiment, parent: Path) -> RunFolder:
     """The usual folder of an experiment: another experiment or version has another folder.
 
     Of the paths of its weights and its store, the last part counts: folders may be moved together.
     """
-    backbone, data = experiment.backbone, experiment.data
-    if isinstance(backbone, BackboneSpec):
-        backbone = replace(backbone, weights=backbone.weights and Path(backbone.weights).name)
-    data = replace(data, store=data.store and Path(data.store).name)
-    content = (
-        f"{__version__}\n{as_json(replace(experiment, backbone=backbone, data=data))}".encode()
-    )
+    plain = json.loads(as_json(experiment))
+    for part, key in _PLACES:
+        if plain[part].get(key):
+            plain[part][key] = Path(plain[part][key]).name
+    content = f"{__version__}\n{json.dumps(plain, indent=2)}".encode()
     digest = hashlib.sha256(content).hexdigest()[:8]
     return RunFolder(parent / f"{experiment.name}-seed{experiment.seed}-{digest}")
 
@@ -195,9 +196,12 @@ def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> 
         return
     there = flat(folder.plain("experiment"))
     here = flat(json.loads(as_json(experiment)))
+    places = {".".join(place) for place in _PLACES}
     for key in {**here, **there}:
+        one, other = there.get(key), here.get(key)
+        moved = key in places and one and other and Path(one).name == Path(other).name
         require(
-            there.get(key) == here.get(key),
+            one == other or bool(moved),
             f"{folder.path} holds a run of another experiment, where {key} is {there.get(key)}, "
             f"not {here.get(key)}: name another folder.",
         )

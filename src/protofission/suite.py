@@ -83,6 +83,11 @@ class Suite:
 
     def __post_init__(self) -> None:
         require(bool(self.cases), f"The suite {self.name} has no run: name a method and data.")
+        for text in (self.title, *(part for case in self.cases for part in (case.row, case.panel))):
+            require(
+                text.isprintable() and bool(text),
+                f"{text!r} is no name that can be shown: use printable characters, on one line.",
+            )
         places = [(case.row, case.panel, case.x) for case in self.cases]
         require(
             len(set(places)) == len(places),

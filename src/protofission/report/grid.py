@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protofission.errors import InputError
 from protofission.report.statistics import Sample, paired
 from protofission.report.tables import QUANTITIES, Column
 from protofission.suite import Case, Run, Suite
@@ -95,6 +97,11 @@ class Grid:
         return list(dict.fromkeys(own + published))
 
     @property
+    def run_panels(self) -> list[str]:
+        """The panels that have cases."""
+        return list(dict.fromkeys(case.panel for case in self.suite.cases))
+
+    @property
     def columns(self) -> dict[str, Column]:
         """The quantities that the suite shows."""
         return {key: QUANTITIES[key] for key in self.suite.quantities}
@@ -121,13 +128,27 @@ class Grid:
 
     def curve(self, row: str, panel: str) -> dict[str, Sample]:
         """SUMMARIES of the first quantity's curve, over the seeds that have all of it."""
+        return {
+            name: Sample(tuple(by_seed.values()))
+            for name, by_seed in self._curve(row, panel).items()
+        }
+
+    def curve_difference(self, row: str, base: str, panel: str) -> dict[str, Sample]:
+        """What the curve of a row sums up to beyond that of another row, seed by seed."""
+        first, second = self._curve(row, panel), self._curve(base, panel)
+        return {name: paired(first[name], second[name]) for name in SUMMARIES}
+
+    def _curve(self, row: str, panel: str) -> dict[str, dict[int, float]]:
+        """SUMMARIES by seed."""
         x = [place for place in self.along(panel, row) if place is not None]
         points = [self.entry(row, panel, place).by_seed(self.suite.quantities[0]) for place in x]
         whole = [seed for seed in points[0] if all(seed in p for p in points)] if points else []
         heights = np.array([[point[seed] for point in points] for seed in whole])
         heights = heights.reshape(len(whole), len(x))
         return {
-            name: Sample(tuple(summed(np.array(x), heights).tolist()) if whole else ())
+            name: dict(zip(whole, summed(np.array(x), heights).tolist(), strict=True))
+            if whole
+            else {}
             for name, summed in SUMMARIES.items()
         }
 
@@ -146,8 +167,12 @@ def grid_of(suite: Suite, runs: Sequence[Run]) -> Grid:
 
 
 def _entry(suite: Suite, runs: Sequence[Run]) -> Entry:
-    finished = tuple(run for run in runs if run.folder.finished)
-    summaries = {run.seed: run.folder.summary() for run in finished}
+    summaries = {}
+    for run in runs:
+        with suppress(InputError):  # a damaged one counts as not finished, and is listed as damaged
+            if run.folder.finished:
+                summaries[run.seed] = run.folder.summary()
+    finished = tuple(run for run in runs if run.seed in summaries)
     numbers = {
         key: {seed: QUANTITIES[key].shown(summary) for seed, summary in summaries.items()}
         for key in suite.quantities

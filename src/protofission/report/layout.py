@@ -153,7 +153,7 @@ def difference_table(grid: Grid) -> Table:
             tuple(_difference_cell(grid, row, base, panel, x, key) for x, key in places),
         )
         for row, base in grid.suite.pairs
-        for panel in grid.panels
+        for panel in grid.run_panels
     ]
     return Table(
         title="Differences",
@@ -175,6 +175,10 @@ def _difference_cell(
     if not sample.n:
         return Cell(NOT_RUN)
     anchor = anchors(grid).get((row, panel, x), "")
+    return _difference(sample, digits, anchor)
+
+
+def _difference(sample: Sample, digits: int, anchor: str) -> Cell:
     if isnan(sample.mean):
         return Cell(NOTHING, (f"n = {sample.n}",), anchor)
     notes = (*_brackets(sample, digits, "+"), sample.against_zero, f"n = {sample.n}")
@@ -197,13 +201,17 @@ def _sums(grid: Grid, panels: list[str]) -> Table:
         groups=tuple((panel, len(SUMMARIES)) for panel in panels),
         heads=tuple((name, "") for name in SUMMARIES) * len(panels),
         lines=tuple(
-            Line((row,), tuple(cell for panel in panels for cell in _curve_cells(grid, row, panel)))
-            for row in grid.rows
+            Line(
+                (row if base is None else f"{row} minus {base}",),
+                tuple(cell for panel in panels for cell in _curve_cells(grid, row, base, panel)),
+            )
+            for row, base in (*((row, None) for row in grid.rows), *grid.suite.pairs)
         ),
     )
 
 
-def _curve_cells(grid: Grid, row: str, panel: str) -> Iterator[Cell]:
+def _curve_cells(grid: Grid, row: str, base: str | None, panel: str) -> Iterator[Cell]:
+    """The sums of a row's curve, or what they are beyond those of its base."""
     places = [x for x in grid.along(panel, row) if x is not None]
     anchor = anchors(grid).get((row, panel, places[0]), "") if places else ""
     digits = grid.columns[grid.suite.quantities[0]].digits
@@ -211,9 +219,14 @@ def _curve_cells(grid: Grid, row: str, panel: str) -> Iterator[Cell]:
     begun = any(grid.entry(row, panel, x).finished for x in places)
     partly = ("not all points",) if begun else ()
     finer = max(0, ceil(log10(width))) if width > 0 else 0
-    for name, sample in grid.curve(row, panel).items():
-        notes = (f"n = {sample.n}",) if sample.n else partly
-        yield _cell(sample, digits + finer * (name == "slope"), anchor, notes)
+    sums = grid.curve(row, panel) if base is None else grid.curve_difference(row, base, panel)
+    for name, sample in sums.items():
+        own = digits + finer * (name == "slope")
+        if base is not None and sample.n:
+            yield _difference(sample, own, anchor)
+        else:
+            notes = (f"n = {sample.n}",) if sample.n else partly
+            yield _cell(sample, own, anchor, notes)
 
 
 def _cell(sample: Sample, digits: int, anchor: str, notes: tuple[str, ...]) -> Cell:

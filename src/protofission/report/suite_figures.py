@@ -27,8 +27,8 @@ ENOUGH = 3
 """From so many seeds on, a band is an interval; below, it reaches from lowest to highest."""
 INTERVALS = "Bands are 95 % intervals of the mean."
 RANGES = "Bands reach from the lowest to the highest seed."
-PRINCIPAL = "all_strict"
-"""The quantity that dots show, if the suite has it."""
+PRINCIPAL = ("all_orca", "all_strict")
+"""The quantity that dots show, if the suite has it: where the paper has numbers, and elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Drawing:
 def drawings(grid: Grid, marks: Sequence[str]) -> list[Drawing]:
     """One figure for each panel."""
     drawn = _curves if grid.suite.axis else _dots
-    return [drawn(grid, panel, place, marks) for place, panel in enumerate(grid.panels, 1)]
+    return [drawn(grid, panel, place, marks) for place, panel in enumerate(grid.run_panels, 1)]
 
 
 def _named(kind: str, place: int, panel: str) -> str:
@@ -126,7 +126,8 @@ def _bands(samples: dict[str, list[Sample]]) -> str:
 
 
 def _dots(grid: Grid, panel: str, place: int, marks: Sequence[str]) -> Drawing:
-    key = PRINCIPAL if PRINCIPAL in grid.suite.quantities else grid.suite.quantities[0]
+    principal = PRINCIPAL[0 if grid.suite.published else 1]
+    key = principal if principal in grid.suite.quantities else grid.suite.quantities[0]
     column = grid.columns[key]
     samples = {row: grid.entry(row, panel).sample(key) for row in grid.rows}
     papers = np.array([grid.paper(row, panel, key) for row in grid.rows])

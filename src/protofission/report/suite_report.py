@@ -22,7 +22,7 @@ from protofission.report.formats import (
     markdown_table,
     markdown_text,
 )
-from protofission.report.grid import Grid, grid_of
+from protofission.report.grid import Entry, Grid, grid_of
 from protofission.report.layout import (
     Table,
     anchors,
@@ -106,6 +106,10 @@ def write_report(
         "report.md": _markdown(content, bool(pictures)),
         "report.html": _page(content, pictures),
     }
+    for kind in ("figures", "tables"):  # of a report that had other ones
+        for old in (folder / kind).glob("*.*"):
+            if old.suffix in (".csv", ".tex", ".png", ".svg"):
+                old.unlink()
     paths = [
         path
         for drawing in content.drawings
@@ -140,7 +144,9 @@ def _listed(run: Run, finished: bool, folder: Path) -> Listed:
 
 
 def _unfinished(folder: RunFolder) -> str:
-    return "begun" if folder.files() else "not run"
+    if folder.finished:
+        return "damaged"
+    return "begun" if folder.has("experiment.json") else "not run"
 
 
 def _page(content: Content, pictures: Sequence[Markup]) -> str:
@@ -239,7 +245,10 @@ def _plain(content: Content) -> Plain:
 
 
 def _results(grid: Grid) -> Iterator[Plain]:
-    for (row, panel, x), entry in grid.entries.items():
+    entries = dict(grid.entries)
+    for row, panel in () if grid.suite.axis else grid.suite.published:
+        entries.setdefault((row, panel, None), Entry())
+    for (row, panel, x), entry in entries.items():
         for key in grid.columns:
             yield {
                 "row": row,
@@ -257,7 +266,7 @@ def _results(grid: Grid) -> Iterator[Plain]:
 
 def _differences(grid: Grid) -> Iterator[Plain]:
     for row, base in grid.suite.pairs:
-        for panel in grid.panels:
+        for panel in grid.run_panels:
             for x in grid.along(panel):
                 for key in grid.columns:
                     sample = grid.difference(row, base, panel, x, key)

@@ -56,6 +56,7 @@ QUANTITIES: dict[str, Column] = COLUMNS | {
     "dead": Column("dead slots", "", lambda s: s.prototypes.dead, 1),
     "slot_cosine": Column("cosine of slots", "", lambda s: s.prototypes.slot_cosine, 2),
     "sub_nmi": Column("sub-class NMI", "", lambda s: s.subclasses.nmi, 3),
+    "nmi_gain": Column("NMI beyond k-means", "", lambda s: s.subclasses.nmi - s.subclusters.nmi, 3),
     "sub_accuracy": Column("sub-class accuracy", "", lambda s: s.subclasses.accuracy, 1, 100),
     "cluster_nmi": Column("k-means NMI", "", lambda s: s.subclusters.nmi, 3),
     "cluster_accuracy": Column("k-means accuracy", "", lambda s: s.subclusters.accuracy, 1, 100),

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from protofission.errors import unknown
 from protofission.suite import Case, Run, Suite
-from protofission.suites.paper import ablation, mismatch, readings, subclasses, table1
+from protofission.suites.paper import SUITES
 from protofission.suites.setting import Setting
-
-SUITES: dict[str, Callable[[Setting], Suite]] = {
-    "table1": table1,
-    "ablation": ablation,
-    "mismatch": mismatch,
-    "subclasses": subclasses,
-    "readings": readings,
-}
 
 
 def suite_named(name: str, setting: Setting) -> Suite:

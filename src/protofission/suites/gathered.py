@@ -32,14 +32,15 @@ def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
 
 def gathered(folders: Sequence[RunFolder]) -> tuple[Suite, list[Run]]:
     """A suite of whatever was run: a row for each way to run a method, a panel for each split."""
-    all_runs = [_Found(folder, folder.plain("experiment")) for folder in folders]
+    all_runs = [_Found(folder, folder.read("experiment.json", _experiment)) for folder in folders]
     judged = [run for run in all_runs if run.plain["name"] != "simclr"]
     require(bool(judged), "None of these runs classifies: name runs of other methods than simclr.")
     rows, panels = _rows(judged), _panels(judged)
     cases: dict[tuple[str, str], Case] = {}
     runs: dict[tuple[str, str, int], Run] = {}
     for found, row, panel in zip(judged, rows, panels, strict=True):
-        case = cases.setdefault((row, panel), replace(found.case, row=row, panel=panel))
+        case = replace(found.case, row=row, panel=panel)
+        cases.setdefault((row, panel), case)
         place = (row, panel, int(found.plain["seed"]))
         if place in runs:
             raise InputError(
@@ -68,13 +69,23 @@ class _Found:
             raise InputError(f"{self.folder.path}: {error}") from None
 
     def options(self, data: bool) -> dict[str, Any]:
-        """Options of the data, or those of all else."""
+        """Options of the data and the fingerprints of its features, or options of all else."""
         wanted = {key: value for key, value in flat(self.plain).items() if key not in _NO_OPTIONS}
-        return {key: value for key, value in wanted.items() if key.startswith("data.") == data}
+        found = {key: value for key, value in wanted.items() if key.startswith("data.") == data}
+        if data and self.folder.has("store.json"):
+            found |= {f"store.{k}": str(v)[:8] for k, v in self.folder.plain("store").items()}
+        return found
 
 
-_NO_OPTIONS = ("name", "seed", "data.store", "data.folder", "data.pool_has_labeled", "data.views")
-"""Keys that tell no two rows or panels apart."""
+_NO_OPTIONS = ("name", "seed", "data.store", "data.folder")
+"""Keys that tell no two rows or panels apart: what is in a store is told by its fingerprints."""
+
+
+def _experiment(content: bytes) -> dict[str, Any]:
+    """An experiment as its file has it, or a KeyError or TypeError."""
+    plain = dict(json.loads(content))
+    str(plain["name"]), int(plain["seed"]), plain["data"]["split"]["name"], plain["data"]["store"]
+    return plain
 
 
 def _rows(runs: Sequence[_Found]) -> list[str]:

@@ -16,6 +16,7 @@ In Python the same is a value: `Suite`, with `Setting.case` for its cases.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ import yaml
 from protofission.errors import InputError, printable, require, unknown
 from protofission.report.tables import QUANTITIES
 from protofission.suite import Suite
-from protofission.suites.paper import ACCURACIES
+from protofission.suites.paper import ACCURACIES, SUITES
 from protofission.suites.setting import Setting
 
 KEYS = ("title", "tier", "data", "seeds", "options", "methods", "compare", "quantities", "note")
@@ -47,11 +48,20 @@ class Own:
         try:
             content = path.read_bytes()
             require(len(content) <= LARGEST, f"{path} is too large to be a suite.")
+            aliases = (isinstance(e, yaml.AliasEvent) for e in yaml.parse(content, yaml.SafeLoader))
+            require(not any(aliases), f"{path} refers to other places by *: write them out.")
             found = yaml.safe_load(content)
+        except InputError:
+            raise
         except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
             raise InputError(f"{path} is no YAML: {str(error).splitlines()[0]}.") from None
         own = Own(path, found if isinstance(found, dict) else {})
         own._need(isinstance(found, dict), "holds no names and values: see docs/suites.md")
+        stem = path.stem
+        own._need(
+            stem not in (*SUITES, "runs") and not stem.startswith("."),
+            "cannot be called so, for its report has another's place: give it another name",
+        )
         for key in own.content:
             if key not in KEYS:
                 raise unknown(f"key in {path}:", printable(str(key)), KEYS)
@@ -63,7 +73,7 @@ class Own:
         seeds = self.content.get("seeds")
         self._need(
             seeds is None or (isinstance(seeds, int) and not isinstance(seeds, bool)),
-            f"has seeds: {seeds!r}, and a whole number is wanted",
+            f"has seeds: {reprlib.repr(seeds)}, and a whole number is wanted",
         )
         return seeds
 
@@ -103,7 +113,7 @@ class Own:
         known = isinstance(entry, dict) and {"row", "method"} <= {*entry} <= _ROW_KEYS
         self._need(
             known and all(isinstance(entry[key], str) for key in ("row", "method")),
-            f"has a method {entry!r}: give a name, or row, method and options",
+            f"has a method {reprlib.repr(entry)}: give a name, or row, method and options",
         )
         return entry["row"], entry["method"], dataset, *self._texts("options", entry)
 
@@ -113,20 +123,22 @@ class Own:
             isinstance(pair, list) and len(pair) == 2 and all(isinstance(row, str) for row in pair)
             for pair in pairs
         )
-        self._need(two, f"has compare: {pairs!r}, and a list of pairs of rows is wanted")
+        self._need(
+            two, f"has compare: {reprlib.repr(pairs)}, and a list of pairs of rows is wanted"
+        )
         return tuple((first, second) for first, second in pairs)
 
     def _texts(self, key: str, where: Mapping[str, Any] | None = None) -> tuple[str, ...]:
         texts = (self.content if where is None else where).get(key, [])
         self._need(
             isinstance(texts, list) and all(isinstance(text, str) for text in texts),
-            f"has {key}: {texts!r}, and a list of texts is wanted",
+            f"has {key}: {reprlib.repr(texts)}, and a list of texts is wanted",
         )
         return tuple(texts)
 
     def _text(self, key: str) -> str:
         text = self.content.get(key, "")
-        self._need(isinstance(text, str), f"has {key}: {text!r}, and a text is wanted")
+        self._need(isinstance(text, str), f"has {key}: {reprlib.repr(text)}, and a text is wanted")
         return str(text)
 
     def _need(self, condition: bool, words: str) -> None:

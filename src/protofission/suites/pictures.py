@@ -25,7 +25,10 @@ def pictures(suite: Suite, runs: Sequence[Run]) -> list[Markup]:
 
 
 def _picture(run: Run) -> Markup | None:
-    predictions = run.folder.predictions()
+    try:
+        predictions = run.folder.predictions()
+    except InputError:
+        return None  # the report says of its numbers what is wrong
     slots = predictions.prototypes.shape[1]
     data = _images(run)
     if slots == 1 or data is None or not np.array_equal(data.test.labels, predictions.labels):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from protofission.data.datasets import DATASETS
 from protofission.errors import UnknownKeyError, check_choices, require, unknown
+from protofission.experiment import as_json
 from protofission.options import override
-from protofission.presets import PRESETS, preset
+from protofission.presets import PRESETS
 from protofission.processes import best_accelerator
 from protofission.suite import Case, Suite
 
@@ -68,49 +69,59 @@ class Setting:
         panel: str | None = None,
         x: float | None = None,
     ) -> Case:
-        """A case of this setting: its options come after the preset's, the user's after those."""
-        store = (f"data.store={self.store(dataset)}",) if self.tier == "features" else ()
-        cut = (f"recipe.epochs={self.epochs(method, dataset, options)}",) if self.budget < 1 else ()
-        wanted = tuple(o for o in self.options if self._fits(o, method, dataset))
-        return Case(
-            row,
-            panel or Path(dataset).name,
-            method,
-            self.preset(dataset),
-            (*store, *options, *cut, *wanted),
-            x,
-        )
-
-    def epochs(self, method: str, dataset: str, options: tuple[str, ...]) -> int:
-        """The epochs of a run that the budget leaves."""
-        experiment = preset(self.preset(dataset), method)
-        for option in options:
-            experiment = override(experiment, option)
-        return math.ceil(self.budget * (experiment.recipe.epochs or 1))
-
-    def _fits(self, option: str, method: str, dataset: str) -> bool:
-        try:
-            override(preset(self.preset(dataset), method), option)
-        except UnknownKeyError:
-            return False
-        return True
+        """A case of this setting: its own options, then the user's that it has, then the budget."""
+        if self.tier == "features":
+            options = (f"data.store={self.store(dataset)}", *options)
+        case = Case(row, panel or Path(dataset).name, method, self.preset(dataset), options, x)
+        experiment = case.experiment(0)
+        for option in self.options:
+            try:
+                experiment = override(experiment, option)
+            except UnknownKeyError:
+                continue
+            options = (*options, option)
+        if self.budget < 1:
+            recipe = experiment.recipe
+            key, length = ("steps", recipe.steps) if recipe.steps else ("epochs", recipe.epochs)
+            options = (*options, f"recipe.{key}={math.ceil(self.budget * (length or 1))}")
+        return replace(case, options=options)
 
     def check(self, suite: Suite) -> None:
-        """Refuse a suite with a case that cannot be, or with an option that no case has."""
+        """Refuse a case that cannot be, an option that no case has, or two cases that are one."""
+        there: dict[str, Case] = {}
         for case in suite.cases:
-            case.experiment(0).check()
+            experiment = case.experiment(0)
+            experiment.check()
+            twin = there.setdefault(as_json(experiment), case)
+            require(
+                twin is case,
+                f"{_named(twin)} and {_named(case)} are one experiment"
+                + (f" with {', '.join(self.options)}: leave that out." if self.options else "."),
+            )
         for option in self.options:
             if not any(option in case.options for case in suite.cases):
                 override(suite.cases[0].experiment(0), option)  # says why
 
-    @property
-    def marks(self) -> list[str]:
+    def marks(self, suite: Suite) -> list[str]:
         """What sets the results apart from those of the full suite, in sentences."""
         found = []
         if self.budget < 1:
             found.append(
                 f"A smaller version: a budget of {self.budget:g} of the epochs of the full suite."
             )
-        if self.options:
-            found.append(f"Changed for all: {', '.join(self.options)}.")
+        for option in self.options:
+            without = dict.fromkeys(c.row for c in suite.cases if option not in c.options)
+            but = f" but {', '.join(without)}, which lack it" if without else ""
+            found.append(f"Changed for all{but}: {option}.")
         return found
+
+    @property
+    def words(self) -> str:
+        """Where the runs take place, in a sentence."""
+        if self.tier == "features":
+            return "On features of a frozen encoder: an adapter and the head learn."
+        return "On images: the last stage of a pretrained backbone and the head learn."
+
+
+def _named(case: Case) -> str:
+    return f"{case.row} on {case.panel}" + ("" if case.x is None else f" at {case.x:g}")

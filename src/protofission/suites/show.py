@@ -16,7 +16,7 @@ from protofission.report.tables import QUANTITIES
 from protofission.session import bars, line, show_embedding
 from protofission.suite import Run, Suite
 from protofission.suites.setting import Setting
-from protofission.suites.work import News, seconds_of, work
+from protofission.suites.work import News, Pace, pace_of, threads_of, work
 
 
 def chosen(suite: Suite, runs: Sequence[Run], only: Sequence[str]) -> list[Run]:
@@ -35,20 +35,26 @@ def show_plan(runs: Sequence[Run], number: int, console: Console) -> None:
         state = "finished" if run.folder.finished else "to run"
         line(console, f"{state:8}  {_title(run)}  {run.folder.path.name}")
     line(console, f"{len(runs)} runs, {len(runs) - len(left)} of them finished.")
-    known: dict[tuple[str, str, str], float] = {}
+    if not left:
+        return
+    paces: dict[tuple[str, str, str], Pace] = {}
     total = 0.0
-    for run in left:
-        kind = (run.case.method, run.case.preset, run.case.panel)
-        try:
-            if kind not in known:
-                known[kind] = seconds_of(run)
-        except InputError as refusal:
-            known[kind] = 0.0
-            line(console, f"{_title(run)} cannot run yet: {refusal}")
-        total += known[kind]
-    if left:
-        minutes = total / min(number, len(left)) / 60
-        line(console, f"About {minutes:.0f} min with {number} workers of one thread each.")
+    try:
+        for run in left:
+            kind = (run.case.method, run.case.preset, run.case.panel)
+            if kind not in paces:
+                paces[kind] = pace_of(run)
+            total += paces[kind].seconds(run)
+    except InputError as refusal:
+        line(console, f"How long cannot be said yet: {refusal}")
+        return
+    number = min(number, len(left))
+    threads = threads_of(number)
+    line(
+        console,
+        f"About {total / number / 60:.0f} min with {number} worker{'s' * (number > 1)} of "
+        f"{threads} thread{'s' * (threads > 1)} each, by the pace of one thread just now.",
+    )
 
 
 def show_work(runs: Sequence[Run], number: int, console: Console) -> list[str]:
@@ -56,14 +62,17 @@ def show_work(runs: Sequence[Run], number: int, console: Console) -> list[str]:
     failures = []
     with bars(console) as progress:
         board = _Board(progress, runs)
-        for news in work(runs, number):
-            board.hear(news)
-            if not news.ended:
-                continue
-            run = runs[news.place]
-            if news.failure:
-                failures.append(f"{_title(run)}: {news.failure}")
-            line(console, f"{_title(run)}: {news.failure or _outcome(run)}")
+        try:
+            for news in work(runs, number):
+                board.hear(news)
+                if not news.ended:
+                    continue
+                run = runs[news.place]
+                if news.failure:
+                    failures.append(f"{_title(run)}: {news.failure}")
+                line(console, f"{_title(run)}: {news.failure or _outcome(run)}")
+        except InputError as refusal:  # a worker is gone; the report shows what there is
+            failures.append(str(refusal))
     return failures
 
 
@@ -75,10 +84,14 @@ class _Board:
         self.shares = [float(run.folder.finished) for run in runs]
         self.whole = progress.add_task("all runs", total=len(runs), completed=int(sum(self.shares)))
         self.tasks: dict[int, TaskID] = {}
+        self.ended: set[int] = set()
 
     def hear(self, news: News) -> None:
-        """One word more of a run."""
+        """One word more of a run; what comes after its last one is late."""
+        if news.place in self.ended:
+            return
         if news.ended:
+            self.ended.add(news.place)
             self.shares[news.place] = 1.0
             if news.place in self.tasks:
                 self.progress.remove_task(self.tasks.pop(news.place))
@@ -97,7 +110,10 @@ def _title(run: Run) -> str:
 
 
 def _outcome(run: Run) -> str:
-    summary = run.folder.summary()
+    try:
+        summary = run.folder.summary()
+    except InputError as refusal:
+        return str(refusal)
     shown = ("seen", "novel_strict", "all_strict", "auc")
     return "  ".join(
         f"{key.removesuffix('_strict')} {QUANTITIES[key].written(QUANTITIES[key].value(summary))}"

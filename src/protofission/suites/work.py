@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -18,13 +18,15 @@ import torch
 
 from protofission.data.cache import processors
 from protofission.data.datasets import Data
-from protofission.data.store import StoredViews
+from protofission.data.store import Store, StoredViews
 from protofission.errors import InputError, require
 from protofission.experiment import Experiment
+from protofission.processes import launched
 from protofission.run import perform
 from protofission.suite import Run
 from protofission.train import number_of_steps, start, steps_per_epoch, train
 from protofission.trunks import load_data
+from protofission.whole import locked
 from protofission.workers import begin_worker
 
 OFTEN = 0.5
@@ -40,12 +42,33 @@ class News:
     place: int
     """Of the run, among those that were given."""
     done: int
-    """Steps."""
+    """Steps, while it is under way."""
     steps: int
-    """Of the whole run; 0 while that is not known."""
+    """Of the whole run."""
     ended: bool = False
     failure: str = ""
     """Why the run cannot be finished."""
+
+
+def check_stores(runs: Sequence[Run]) -> None:
+    """Refuse finished runs that were made on other features than those of their store."""
+    known: dict[str, dict[str, str]] = {}
+    for run in runs:
+        store = run.case.experiment(run.seed).data.store
+        if store is None or not run.folder.finished or not run.folder.has("store.json"):
+            continue
+        if store not in known:
+            known[store] = Store.open(store).plan.fingerprints
+        require(
+            run.folder.plain("store") == known[store],
+            f"{run.folder.path} is a finished run on other features than {store} holds: name "
+            "another --out, or delete it.",
+        )
+
+
+def threads_of(number: int) -> int:
+    """The threads of each of so many workers."""
+    return max(1, processors() // number)
 
 
 def work(runs: Sequence[Run], number: int) -> Iterator[News]:
@@ -58,8 +81,7 @@ def work(runs: Sequence[Run], number: int) -> Iterator[News]:
         return
     number = min(number, len(places))
     told: Queue[News] = get_context("spawn").Queue()
-    threads = max(1, processors() // number)
-    pool = ProcessPoolExecutor(number, get_context("spawn"), _begin, (told, threads))
+    pool = ProcessPoolExecutor(number, get_context("spawn"), _begin, (told, threads_of(number)))
     try:
         waiting = {pool.submit(_carry_out, place, runs[place]) for place in places}
         while waiting:
@@ -105,20 +127,27 @@ def _begin(told: Queue[News], threads: int) -> None:
 def _carry_out(place: int, run: Run) -> News:
     """One run, in a worker."""
     assert _told is not None
-    done = steps = 0
     try:
-        experiment = run.case.experiment(run.seed)
-        experiment.check()
-        data = _loaded(experiment)
-        steps, clock = number_of_steps(experiment.recipe, data.training), 0.0
-        for moment in perform(experiment, data, run.folder, resume=True):
-            done = moment.report.step + 1
-            if time.monotonic() - clock > OFTEN:
-                clock = time.monotonic()
-                _told.put(News(place, done, steps))
-    except InputError as refusal:
-        return News(place, done, steps, ended=True, failure=str(refusal))
-    return News(place, done, steps, ended=True)
+        with locked(run.folder.path, wait=True):  # until another suite has done with it
+            finished = run.folder.finished
+        if not finished:
+            for news in _performed(place, run):
+                _told.put(news)
+    except (InputError, OSError, RuntimeError, MemoryError) as error:
+        return News(place, 0, 0, ended=True, failure=" ".join(str(error).split()) or repr(error))
+    return News(place, 0, 0, ended=True)
+
+
+def _performed(place: int, run: Run) -> Iterator[News]:
+    experiment = run.case.experiment(run.seed)
+    experiment.check()
+    data = _loaded(experiment)
+    processes = launched(precision=experiment.recipe.precision)
+    steps, clock = number_of_steps(experiment.recipe, data.training), 0.0
+    for moment in perform(experiment, data, run.folder, resume=True, processes=processes):
+        if time.monotonic() - clock > OFTEN:
+            clock = time.monotonic()
+            yield News(place, moment.report.step + 1, steps)
 
 
 def _loaded(experiment: Experiment) -> Data:
@@ -129,13 +158,29 @@ def _loaded(experiment: Experiment) -> Data:
     return replace(data, augmentations=views)
 
 
-def seconds_of(run: Run) -> float:
-    """About how long a run takes on one thread: a few of its steps, and a look at the pool."""
+@dataclass(frozen=True)
+class Pace:
+    """About how long the parts of a run take on one thread, in seconds."""
+
+    step: float
+    look: float
+    """At the whole pool or the test set."""
+
+    def seconds(self, run: Run) -> float:
+        """For a run like the one that was timed: it may have more steps."""
+        experiment = run.case.experiment(run.seed)
+        data, recipe = _loaded(experiment).training, experiment.recipe
+        total = number_of_steps(recipe, data)
+        epochs = total / steps_per_epoch(recipe, data)
+        return total * self.step + (epochs + epochs / experiment.judging.every) * self.look
+
+
+def pace_of(run: Run) -> Pace:
+    """A few steps of a run, timed; nothing is written."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         experiment = run.case.experiment(run.seed)
-        experiment.check()
         data = _loaded(experiment)
         state = start(experiment, data.training, data.augmentations)
         clocks = [time.perf_counter()]
@@ -145,12 +190,9 @@ def seconds_of(run: Run) -> float:
                 break
     finally:
         torch.set_num_threads(threads)
-    first, *others = (after - before for before, after in itertools.pairwise(clocks))
+    first, *others = (after - before for before, after in pairwise(clocks))
     step = median(others) if others else first
-    recipe, total = experiment.recipe, number_of_steps(experiment.recipe, data.training)
-    epochs = total / steps_per_epoch(recipe, data.training)
-    looks = epochs + epochs / experiment.judging.every  # surveys, and the test set
-    return total * step + looks * max(first - step, 0.0)
+    return Pace(step, max(first - step, 0.0))
 
 
 def check_workers(number: int) -> None:
