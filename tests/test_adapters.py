@@ -81,7 +81,7 @@ def test_every_method_trains_on_a_store(name: str, kind: str, tmp_path: Path):
     data = experiment.data.load()
     state = start(experiment, data.training, data.augmentations)
     rows = torch.cat([data.training.labeled, data.training.unlabeled])
-    plain = data.augmentations.plain(rows)
+    plain = data.augmentations.plain(rows).float()
     torch.testing.assert_close(state.model.backbone.mean, plain.mean(0), rtol=1e-4, atol=1e-5)
     before = {key: value.clone() for key, value in state.model.state_dict().items()}
     for report in train(state, experiment, data.training, data.augmentations):

@@ -107,11 +107,17 @@ def test_the_weights_of_the_two_forces(name, method):
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name.endswith("/literal")])
-def test_a_literal_preset_changes_the_method_alone(name):
+def test_a_literal_preset_changes_the_method_alone_and_on_features_the_start(name):
     for method in METHODS:
         ours, words = preset(name.removesuffix("/literal"), method), preset(name, method)
+        assert words.head.init == "random"
+        if name.startswith("features"):
+            assert ours.head.init == ("data" if method.startswith("orca") else "random")
+            ours = replace(ours, head=replace(ours.head, init="random"))
         assert replace(words, method=ours.method) == ours
     fission = preset(name, "orca+pf").method
+    if not name.startswith("digits"):
+        assert fission.base.entropy_weight == preset(name, "orca").method.entropy_weight == 1.0
     assert (fission.local_diversity_weight, fission.diversity_min_samples) == (0.0, 1)
     assert fission.base.entropy_on == "max"
     for method in ("fixmatch-sigmoid+pf", "fixmatch-sigmoid"):
@@ -202,7 +208,9 @@ def test_the_preset_that_fits_a_cpu_exists_and_fits():
         assert fits_a_cpu(fitting) == fitting
         assert (fitting == name) == name.startswith(("digits", "cpu/", "features")), name
         dataset = preset(name, "orca").data.dataset
-        nearest = "cifar100" if dataset == "imagenet100" else dataset
+        nearest = dataset
+        if dataset == "imagenet100" and fitting != name:
+            nearest = "cifar100"
         assert preset(fitting, "orca").data.dataset == nearest
 
 

@@ -78,7 +78,7 @@ def test_a_map_is_that_of_a_view(home: Path):
         override(experiment, "recipe.trunk_cache=0"), images.training, DIGITS
     ).model.backbone.eval()
     some = images.training.labeled[:20]
-    maps = data.augmentations.plain(data.training.labeled[:20])
+    maps = data.augmentations.plain(data.training.labeled[:20]).float()
     torch.testing.assert_close(maps, body.trunk(some.float() / 255), rtol=1e-3, atol=1e-3)
 
 

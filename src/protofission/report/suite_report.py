@@ -204,7 +204,7 @@ def _table_files(content: Content) -> dict[str, str]:
              for name, some in content.tables.items()}  # fmt: skip
     for name in (*content.tables, "runs"):
         lines = plain[name]
-        header = [key for key in (lines[0] if lines else {}) if key not in ("values", "commands")]
+        header = [key for key in (lines[0] if lines else {}) if key != "values"]
         values = [[_joined(line[key]) for key in header] + [marks] for line in lines]
         files[f"{name}.csv"] = csv_text([*header, "marks"], values)
     return files
@@ -260,7 +260,6 @@ def _results(grid: Grid) -> Iterator[Plain]:
                 "state": entry.state,
                 "values": {str(seed): value for seed, value in entry.by_seed(key).items()},
                 "runs": [run.folder.path.name for run in entry.finished],
-                "commands": [run.command for run in entry.finished],
             }
 
 
