@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from conftest import Call
 from protofission.demo import plan
 
 QUICK = [
@@ -23,7 +24,9 @@ QUICK = [
 COMMAND = [sys.executable, "-m", "protofission"]
 
 
-def call(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def in_a_process(
+    *arguments: str | Path, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "80"}
     return subprocess.run(
         [*COMMAND, *arguments],
@@ -63,19 +66,31 @@ def call(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Complete
         (["methods", "orka"], "Unknown method 'orka'. Did you mean 'orca'?"),
     ],
 )
-def test_bad_input_gets_one_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:
-    done = call(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.startswith("protofission: ")
+def test_bad_input_gets_one_sentence(
+    arguments: list[str], words: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+    assert done.err.startswith("protofission: ")
+    assert done.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [["dmeo"], ["demo", "--set", "head.protoypes=3"]])
+def test_a_process_that_refuses_leaves_with_two_and_no_traceback(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    done = in_a_process(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("protofission: Unknown")
     assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stdout + done.stderr
-    assert not (tmp_path / "demo" / "report.html").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    done = call("demo", "--out", "taken", *QUICK, cwd=tmp_path)
+    done = in_a_process("demo", "--out", "taken", *QUICK, cwd=tmp_path)
     assert done.returncode == 2
     assert "taken" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -84,21 +99,21 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_help_shows_examples_and_fits_eighty_columns() -> None:
     for arguments in (["--help"], ["demo", "--help"], ["methods", "--help"]):
-        done = call(*arguments)
+        done = in_a_process(*arguments)
         assert done.returncode == 0
         assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "protofission demo --seeds 5" in call("demo", "--help").stdout
+    assert "protofission demo --seeds 5" in in_a_process("demo", "--help").stdout
 
 
 def test_methods_lists_names_and_options() -> None:
-    assert "orca+pf" in call("methods").stdout
-    options = call("methods", "orca+pf").stdout
+    assert "orca+pf" in in_a_process("methods").stdout
+    options = in_a_process("methods", "orca+pf").stdout
     assert "method.base.entropy_on = both" in options
     assert "head.prototypes = 5" in options
 
 
 def test_demo_prints_a_table_and_writes_a_page(tmp_path: Path) -> None:
-    done = call("demo", "--seeds", "2", *QUICK, cwd=tmp_path)
+    done = in_a_process("demo", "--seeds", "2", *QUICK, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
     page = (tmp_path / "demo" / "report.html").read_text()
@@ -118,7 +133,7 @@ def files(folder: Path) -> int:
 
 
 def test_a_killed_demo_goes_on_where_it_was(tmp_path: Path) -> None:
-    whole = call("demo", "--methods", "orca+pf", "--out", "whole", *QUICK, cwd=tmp_path)
+    whole = in_a_process("demo", "--methods", "orca+pf", "--out", "whole", *QUICK, cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
     arguments = ["demo", "--methods", "orca+pf", "--out", "cut", *QUICK]
     for _ in range(6):  # killed as soon as there is one file more than the last time
@@ -128,7 +143,7 @@ def test_a_killed_demo_goes_on_where_it_was(tmp_path: Path) -> None:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    done = call(*arguments, cwd=tmp_path)
+    done = in_a_process(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for run in (tmp_path / "whole" / "runs").iterdir():
         other = tmp_path / "cut" / "runs" / run.name
@@ -156,11 +171,13 @@ def test_an_interrupted_demo_says_what_is_kept(tmp_path: Path) -> None:
 
 def test_finished_runs_are_kept_and_other_options_make_other_runs(tmp_path: Path) -> None:
     arguments = ["demo", "--methods", "orca", *QUICK]
-    assert call(*arguments, cwd=tmp_path).returncode == 0
+    assert in_a_process(*arguments, cwd=tmp_path).returncode == 0
     runs = {p: (p / "finished").stat().st_mtime_ns for p in (tmp_path / "demo" / "runs").iterdir()}
-    again = call(*arguments, cwd=tmp_path)
+    again = in_a_process(*arguments, cwd=tmp_path)
     assert len(re.findall("kept", again.stdout)) == 2
-    assert call(*arguments, "--set", "method.entropy_weight=9", cwd=tmp_path).returncode == 0
+    assert (
+        in_a_process(*arguments, "--set", "method.entropy_weight=9", cwd=tmp_path).returncode == 0
+    )
     now = {p: (p / "finished").stat().st_mtime_ns for p in (tmp_path / "demo" / "runs").iterdir()}
     assert runs.items() <= now.items()
     assert len(now) == len(runs) + 1
@@ -181,24 +198,24 @@ def test_the_seeds_are_so_many_from_the_first_on(tmp_path: Path) -> None:
 
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     arguments = ["demo", "--methods", "orca", *QUICK]
-    assert call(*arguments, cwd=tmp_path).returncode == 0
+    assert in_a_process(*arguments, cwd=tmp_path).returncode == 0
     (metrics,) = tmp_path.glob("demo/runs/orca-*/metrics.json")
     metrics.write_text("{")
-    done = call(*arguments, cwd=tmp_path)
+    done = in_a_process(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert "metrics.json is missing or damaged: delete the folder" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_a_split_is_shown_written_and_verified(tmp_path: Path) -> None:
-    shown = call("split", "orca", "--out", "orca.json", cwd=tmp_path)
+    shown = in_a_process("split", "orca", "--out", "orca.json", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "labeled: 465" in shown.stdout
-    again = call("split", "orca.json", cwd=tmp_path)
+    again = in_a_process("split", "orca.json", cwd=tmp_path)
     assert "orca.json is the split orca of digits, verified." in again.stdout
     text = (tmp_path / "orca.json").read_text()
     (tmp_path / "orca.json").write_text(text.replace('"seed": 0', '"seed": 1'))
-    other = call("split", "orca.json", cwd=tmp_path)
+    other = in_a_process("split", "orca.json", cwd=tmp_path)
     assert other.returncode == 2
     assert other.stderr.count("\n") == 1
 
@@ -220,12 +237,13 @@ def test_a_split_is_shown_written_and_verified(tmp_path: Path) -> None:
     ],
 )
 def test_data_verbs_refuse_in_one_sentence(
-    arguments: list[str], words: str, tmp_path: Path
+    arguments: list[str], words: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = call(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    done = call(*arguments)
+    assert done.code == 2
+    assert words in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_a_folder_is_checked_against_a_pool(tmp_path: Path) -> None:

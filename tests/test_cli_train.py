@@ -1,14 +1,11 @@
 """train, pretrain, presets and weights at the command line."""
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from protofission.cli import main
+from conftest import Call
 from protofission.folder import RunFolder
 
 QUICK = [
@@ -17,32 +14,6 @@ QUICK = [
     *("--set", "recipe.labeled_batch=16"),
     *("--set", "recipe.unlabeled_batch=16"),
 ]
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Said]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """The command line in this process."""
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def called(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["protofission", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        return Said(code, *capsys.readouterr())
-
-    return called
 
 
 @pytest.fixture

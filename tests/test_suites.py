@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from protofission.cli import main
+from conftest import Call
 from protofission.errors import InputError
 from protofission.experiment import as_json
 from protofission.folder import RunFolder
@@ -253,15 +253,10 @@ def own_file(folder: Path) -> Path:
     return path
 
 
-def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(tmp_path: Path, call: Call):
     path = own_file(tmp_path)
     arguments = [*COMMAND, "suite", str(path), "--out", str(tmp_path / "out"), "--workers", "2"]
-    monkeypatch.setattr(sys, "argv", ["protofission", *arguments[3:], "--dry-run"])
-    with pytest.raises(SystemExit, match="0"):
-        main()
-    said = capsys.readouterr().out
+    said = call(*arguments[3:], "--dry-run").out
     assert "4 runs, 0 of them finished." in said
     assert "About 0 min" in said
     assert not (tmp_path / "out").exists()
@@ -315,7 +310,7 @@ def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(
         ("methods: [!!python/object:os.system {}]", "is no YAML"),
         ("a: &a [1]\nmethods: [*a, *a]", "refers to other places"),
         ('methods: [{row: "a\\x01", method: orca}]', "no name that can be shown"),
-        ("methods: [orca]\nseeds: " + "[" * 5000, "is no YAML"),
+        ("methods: [orca]\nseeds: " + "[" * 1500, "is no YAML"),
         ("\xff\xfe", "holds no names"),
         ("\x00", "is no YAML"),
     ],
@@ -350,13 +345,12 @@ def planned(path: Path) -> None:
         (["report", "nowhere"], "nowhere is no run"),
     ],
 )
-def test_bad_input_is_one_sentence(arguments, sentence, tmp_path):
-    done = subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert sentence in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_bad_input_is_one_sentence(arguments, sentence, tmp_path, call, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 

@@ -31,7 +31,7 @@ from protofission.suites.paper import ACCURACIES, SUITES
 from protofission.suites.setting import Setting
 
 KEYS = ("title", "tier", "data", "seeds", "options", "methods", "compare", "quantities", "note")
-LARGEST = 1_000_000
+LARGEST = 100_000
 """Bytes that a small file may have."""
 
 
