@@ -7,7 +7,7 @@ from pathlib import Path
 
 LAYERS = [
     ["__init__", "errors"],
-    ["extras", "options", "records", "rng", "whole", "workers"],
+    ["extras", "options", "records", "rng", "threads", "whole", "workers"],
     ["fission", "risks", "scores", "metrics"],
     ["models", "processes"],
     ["methods"],

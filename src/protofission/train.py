@@ -30,6 +30,7 @@ from protofission.optimizers import learning_rate, move_average, optimizer_of
 from protofission.processes import ALONE, Processes
 from protofission.records import NO_CLASS, Batch, Output, Step, Targets, Terms, total
 from protofission.rng import step_rng
+from protofission.threads import one_thread
 
 Plain = Callable[[Tensor], Tensor]
 """Makes of inputs what a backbone takes: `Augmentations.plain`."""
@@ -222,23 +223,24 @@ def train(
         rate = learning_rate(recipe, number, num_steps, per_epoch)
         for group in state.optimizer.param_groups:
             group["lr"] = rate
-        state.model.train()
-        batch = batches.at(number)
-        step = Step(
-            output=forward(state.model, batch, processes),
-            labels=batch.labels,
-            layout=batch.layout,
-            num_seen=data.num_seen,
-            memory=state.memory,
-            generator=step_rng(experiment.seed, number, "method"),
-            progress=number / num_steps,
-        )
-        targets = method.decide(step)
-        terms = method.charge(step, targets)
-        loss = total(terms)
-        _check_finite(loss, experiment, number)
-        _descend(state, loss, recipe, processes)
-        method.update(step, targets)
+        with one_thread(isinstance(state.model.backbone, Adapter)):
+            state.model.train()
+            batch = batches.at(number)
+            step = Step(
+                output=forward(state.model, batch, processes),
+                labels=batch.labels,
+                layout=batch.layout,
+                num_seen=data.num_seen,
+                memory=state.memory,
+                generator=step_rng(experiment.seed, number, "method"),
+                progress=number / num_steps,
+            )
+            targets = method.decide(step)
+            terms = method.charge(step, targets)
+            loss = total(terms)
+            _check_finite(loss, experiment, number)
+            _descend(state, loss, recipe, processes)
+            method.update(step, targets)
         state.step += 1
         yield StepReport(
             step=number,

@@ -15,6 +15,7 @@ from protofission.fission import unit
 from protofission.methods.base import Method, label_rows
 from protofission.models.heads import HeadSpec
 from protofission.records import NO_CLASS, Output, Step, Targets, Term, Terms, Views
+from protofission.threads import all_threads
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,7 @@ def class_partners(labels: Tensor, generator: torch.Generator) -> Tensor:
 def nearest_partners(space: Tensor, first: int = 0) -> Tensor:
     """(N - first,): for each row from `first` on, the other row of all of the highest cosine."""
     units = unit(space)
-    cosines = units[first:] @ units.T
+    with all_threads():
+        cosines = units[first:] @ units.T
     cosines[:, first:].fill_diagonal_(-torch.inf)
     return cosines.argmax(1)

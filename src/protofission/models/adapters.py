@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from protofission.errors import check_choices, require
 from protofission.fission import check_sizes
 from protofission.models.backbones import Statistics
+from protofission.threads import linear
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,13 @@ ADAPTERS: dict[str, AdapterSpec] = {
 }
 
 
+class _Linear(nn.Linear):
+    """A map whose products are the large ones of a step."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return linear(rows, self.weight, self.bias)
+
+
 class Adapter(nn.Module):
     """(x - mean) / deviation, then the maps. Mean and deviation are saved with the weights."""
 
@@ -76,7 +84,7 @@ class Adapter(nn.Module):
         for narrow, wide in pairwise(widths):
             if len(self.layers):
                 self.layers.append(nn.ReLU(inplace=True))
-            layer = nn.Linear(narrow, wide)
+            layer = _Linear(narrow, wide)
             nn.init.orthogonal_(layer.weight, generator=generator)  # directions keep their angles
             nn.init.zeros_(layer.bias)
             self.layers.append(layer)
