@@ -419,3 +419,14 @@ def test_many_panels_are_cut_into_tables_that_fit_paper(tmp_path: Path) -> None:
     write_report(tmp_path, suite, runs, COMMAND)
     heads = [row for row in Page((tmp_path / "report.html").read_text()).rows if "n" in row]
     assert [head.count("n") for head in heads] == [2, 1]
+
+
+def test_a_panel_shows_the_rows_that_were_planned_for_it(tmp_path: Path) -> None:
+    suite = replace(table_suite(("a", "b")), published={})
+    kept = tuple(case for case in suite.cases if (case.row, case.panel) != ("orca", "b"))
+    suite = replace(suite, cases=kept, pairs=())
+    runs = runs_of(tmp_path / "runs", suite, (0,), lambda *_: summary(0.5, 0.5, 0.5))
+    grid = grid_of(suite, runs)
+    assert "orca" in grid.rows_on("a")
+    assert "orca" not in grid.rows_on("b")
+    assert grid.rows_on("a", "b") == grid.rows

@@ -96,6 +96,12 @@ class Grid:
         published = [] if self.suite.axis else [place[part] for place in self.suite.published]
         return list(dict.fromkeys(own + published))
 
+    def rows_on(self, *panels: str) -> list[str]:
+        """The rows that have a case on one of these panels, or a number of the paper."""
+        there = {case.row for case in self.suite.cases if case.panel in panels}
+        there |= {row for row, panel in self.suite.published if panel in panels}
+        return [row for row in self.rows if row in there]
+
     @property
     def run_panels(self) -> list[str]:
         """The panels that have cases."""

@@ -92,7 +92,7 @@ def _by_panel(grid: Grid, panels: list[str]) -> Table:
         heads=heads * len(panels),
         lines=tuple(
             Line((row,), tuple(cell for panel in panels for cell in _panel_cells(grid, row, panel)))
-            for row in grid.rows
+            for row in grid.rows_on(*panels)
         ),
     )
 
@@ -112,7 +112,7 @@ def _along_axis(grid: Grid, panel: str) -> Table:
     key = grid.suite.quantities[0]
     column, places, anchor = grid.columns[key], grid.along(panel), anchors(grid)
     lines = []
-    for row in grid.rows:
+    for row in grid.rows_on(panel):
         entries = {x: grid.entry(row, panel, x) for x in places}
         cells = (
             _cell(

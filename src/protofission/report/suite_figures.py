@@ -129,8 +129,8 @@ def _dots(grid: Grid, panel: str, place: int, marks: Sequence[str]) -> Drawing:
     principal = PRINCIPAL[0 if grid.suite.published else 1]
     key = principal if principal in grid.suite.quantities else grid.suite.quantities[0]
     column = grid.columns[key]
-    samples = {row: grid.entry(row, panel).sample(key) for row in grid.rows}
-    papers = np.array([grid.paper(row, panel, key) for row in grid.rows])
+    samples = {row: grid.entry(row, panel).sample(key) for row in grid.rows_on(panel)}
+    papers = np.array([grid.paper(row, panel, key) for row in grid.rows_on(panel)])
     known = np.isfinite(papers)
 
     def draw(figure: Figure) -> None:
