@@ -150,7 +150,9 @@ def features(dataset: Paper | None, name: str) -> Experiment:
 
     ORCA, with and without fission, starts its prototypes from the data and has an entropy weight of
     2. With a random start and 1, novel classes settle on seen heads, on CIFAR-100 nearly all of
-    them (docs/features.md).
+    them (docs/features.md). The others have FixMatch's learning rate, as with 0.1 a linear head
+    diverges on CIFAR-100, and FixMatch-Sigmoid is literal: with a warm-up, its head learns to be
+    sure of strangers before they can be taken for OOD (docs/results.md).
     """
     experiment = experiment_of(name, backbone=ADAPTERS["adapter-linear"], judging=Judging(every=5))
     recipe = Recipe(epochs=30, trainable_stages=None)
@@ -159,19 +161,21 @@ def features(dataset: Paper | None, name: str) -> Experiment:
         recipe = replace(recipe, epoch="pool", unlabeled_batch=512, schedule="cosine")
         return replace(experiment, data=data, recipe=recipe)
     experiment = _on(dataset, experiment, recipe)
-    experiment = replace(experiment, data=replace(experiment.data, views=None))  # the store's
-    if not experiment.method.discovers:
-        return experiment
-    head = replace(experiment.head, init="data")
-    return replace(experiment, head=head, method=_spread(experiment.method))
+    data, method = replace(experiment.data, views=None), _for_features(experiment.method)
+    experiment = replace(experiment, data=data, method=method)  # the views are the store's
+    if method.discovers:
+        return replace(experiment, head=replace(experiment.head, init="data"))
+    return replace(experiment, recipe=replace(experiment.recipe, learning_rate=0.03))
 
 
-def _spread(method: Method[Any]) -> Method[Any]:
+def _for_features(method: Method[Any]) -> Method[Any]:
     match method:
         case WithFission():
-            return replace(method, base=_spread(method.base))
+            return replace(method, base=_for_features(method.base))
         case Orca():
             return replace(method, entropy_weight=2.0)
+        case FixMatchSigmoid():
+            return replace(method, literal=True)
         case _:
             return method
 
