@@ -12,16 +12,27 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from protofission.bundle import Bundle, load
     from protofission.errors import InputError
+    from protofission.estimator import PrototypeFissionClassifier
     from protofission.experiment import Experiment
     from protofission.fission import FissionHead, fission_loss
+    from protofission.fitted import FitOptions
+    from protofission.fitting import fit
     from protofission.methods import METHODS, WithFission
     from protofission.options import override
+    from protofission.predicting import predict
     from protofission.presets import PRESETS, preset
     from protofission.scores import SCORES
 
 _HOMES = {
+    "Bundle": "bundle",
+    "load": "bundle",
+    "FitOptions": "fitted",
+    "fit": "fitting",
+    "predict": "predicting",
     "InputError": "errors",
+    "PrototypeFissionClassifier": "estimator",
     "Experiment": "experiment",
     "override": "options",
     "FissionHead": "fission",
@@ -45,12 +56,18 @@ __all__ = [
     "METHODS",
     "PRESETS",
     "SCORES",
+    "Bundle",
     "Experiment",
     "FissionHead",
+    "FitOptions",
     "InputError",
+    "PrototypeFissionClassifier",
     "WithFission",
     "__version__",
     "fission_loss",
+    "fit",
+    "load",
     "override",
+    "predict",
     "preset",
 ]

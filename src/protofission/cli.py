@@ -214,6 +214,237 @@ def embed(
     )
 
 
+def number_or_auto(_: type, tokens: Sequence[Token]) -> int | str:
+    """A whole number, or auto."""
+    text = tokens[0].value
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} must be a whole number, or auto.") from None
+
+
+NumberOrAuto = Annotated[int | Literal["auto"], Parameter(converter=number_or_auto)]
+
+
+@app.command
+def fit(
+    labeled: Path,
+    unlabeled: Path,
+    /,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    keep: float = 0.95,
+    discover: NumberOrAuto = 0,
+    prototypes: NumberOrAuto = 5,
+    encoder: str = "efficientnet-lite0",
+    steps: Whole = 300,
+    seed: Whole = 0,
+    processes: Annotated[Whole | None, Parameter(show_default=False)] = None,
+    set_: Set = (),
+) -> None:
+    """Two folders in: a model, a triage of the pool and a page to look at out.
+
+    Checks the images, computes their features once, holds some labels out, trains a control on the
+    labels alone and a model on labels and pool, keeps the better one, and sets a threshold that
+    keeps a stated share of known images. A thousand images take a couple of minutes on two cores;
+    stopped or killed, the same command goes on.
+
+    Examples:
+
+        protofission fit labeled/ pool/ --out model
+        protofission fit labeled/ pool/ --out model --discover auto
+        protofission fit labels.csv pool/ --out model --keep 0.99 --prototypes 3
+        protofission predict model new/ --out new.csv
+
+    Parameters
+    ----------
+    labeled
+        A folder with a subfolder for each class, or a CSV or Parquet list with labels.
+    unlabeled
+        The pool: a folder of images, or a list.
+    out
+        The folder of the model, a new one.
+    keep
+        The share of known images that is to be accepted.
+    discover
+        How many novel classes to tell apart, or auto; with 0, strangers are rejected.
+    prototypes
+        Prototypes, and so at most sub-classes, of a class, or auto.
+    encoder
+        As `protofission embed` takes it.
+    steps
+        Of the training of each of the two models.
+    seed
+        Of all that is random.
+    processes
+        How many compute features; as many as there are processors, if not said.
+    set_
+        option=value of the encoder, such as size=128.
+    """
+    from rich.console import Console
+
+    from protofission.fitted import FitOptions
+    from protofission.fitting import fit as fit_folders
+
+    options = FitOptions(
+        keep=keep, discover=discover, prototypes=prototypes, steps=steps, seed=seed
+    )
+    fit_folders(
+        labeled,
+        unlabeled,
+        out,
+        options,
+        encoder=encoder,
+        encoder_options=set_,
+        processes=processes,
+        console=Console(),
+        command=shlex.join(["protofission", *sys.argv[1:]]),
+    )
+
+
+@app.command
+def predict(
+    model: Path,
+    images: Annotated[tuple[Path, ...], Parameter(negative="")],
+    /,
+    *,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], show_default=False)] = None,
+    format: Annotated[
+        Literal["csv", "jsonl", "parquet"] | None, Parameter(show_default=False)
+    ] = None,
+    processes: Annotated[Whole | None, Parameter(show_default=False)] = None,
+) -> None:
+    """Say of images what they are: class, probability, sub-class, ID score, decision.
+
+    Takes any number of files. One that cannot be read is a row with an error. With --out, a
+    prediction that was stopped or killed goes on where it was with the same command.
+
+    Examples:
+
+        protofission predict model new/ --out new.csv
+        protofission predict model a.jpg b.png
+        protofission predict model photos/ list.csv --out all.parquet --processes 4
+
+    Parameters
+    ----------
+    model
+        The folder of a model, as `protofission fit` writes it.
+    images
+        Image files, folders, CSV or Parquet lists, or stores.
+    out
+        The file of rows; standard output, if not said.
+    format
+        If not as the suffix of the file says.
+    processes
+        How many compute; as many as there are processors, if not said.
+    """
+    from rich.console import Console
+
+    from protofission.data.cache import processors
+    from protofission.predicting import predict as predict_images
+    from protofission.session import line, progress_bar
+
+    console = Console(stderr=True)
+    with progress_bar(console, "predicting") as progress:
+        summary = predict_images(
+            model,
+            images,
+            out,
+            format,
+            processes=processes or processors(),
+            progress=progress,
+            say=lambda sentence: line(console, sentence),
+        )
+    line(console, summary.sentence())
+
+
+@app.command
+def show(model: Path, /) -> None:
+    """Print the card of a model: what it knows, how it was made, how good it is.
+
+    Examples:
+
+        protofission show model
+
+    Parameters
+    ----------
+    model
+        The folder of a model, as `protofission fit` writes it.
+    """
+    from protofission.bundle import load
+
+    for text in load(model).card_lines():
+        print(text)
+
+
+@app.command
+def drift(
+    model: Path,
+    images: Annotated[tuple[Path, ...], Parameter(negative="")],
+    /,
+    *,
+    processes: Annotated[Whole | None, Parameter(show_default=False)] = None,
+) -> None:
+    """Compare new images with those that a model was calibrated on.
+
+    Examples:
+
+        protofission drift model new/
+
+    Parameters
+    ----------
+    model
+        The folder of a model, as `protofission fit` writes it.
+    images
+        Image files, folders, CSV or Parquet lists, or stores.
+    processes
+        How many compute; as many as there are processors, if not said.
+    """
+    from rich.console import Console
+
+    from protofission.data.cache import processors
+    from protofission.drift import drift as drift_of
+    from protofission.session import progress_bar
+
+    with progress_bar(Console(stderr=True), "looking at images") as progress:
+        found = drift_of(model, images, processes=processes or processors(), progress=progress)
+    for text in found.lines():
+        print(text)
+
+
+@app.command
+def export(
+    model: Path,
+    file: Path,
+    /,
+    *,
+    input: Literal["images", "features"] = "images",
+) -> None:
+    """Write a model to an ONNX file that needs neither torch nor us.
+
+    Preprocessing, calibration and threshold are inside; the number of images is free.
+
+    Examples:
+
+        protofission export model model.onnx
+        protofission export model head.onnx --input features
+
+    Parameters
+    ----------
+    model
+        The folder of a model, as `protofission fit` writes it.
+    file
+        The .onnx file, a new one.
+    input
+        What the file takes: images, or the encoder's features.
+    """
+    from protofission.bundle import load
+    from protofission.export import export as export_bundle
+
+    export_bundle(load(model), file, input)
+    print(f"The file: {printable(str(file))}")
+
+
 @app.command
 def train(
     method: str,

@@ -7,13 +7,8 @@ views and the seed, and on nothing else. The first process reads images and writ
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import current_process, get_context
 from pathlib import Path
 
 import numpy as np
@@ -33,12 +28,10 @@ from protofission.data.store import Store
 from protofission.errors import InputError, not_known, printable, require, unknown
 from protofission.models.encoders import Encoder, EncoderSpec
 from protofission.rng import step_rng
-from protofission.workers import begin_worker
+from protofission.workers import SHORT, Away, begin_worker, check_processes, in_turn
 
 MOST_IMAGES = 256
 """Images of a block, the least that a killed process loses."""
-SHORT = 20.0
-"""Seconds of work for which no other process is started: each takes some to begin."""
 MOST_PIXELS = 2**23
 """Numbers in one view of a block."""
 
@@ -143,9 +136,7 @@ def embed(
         progress: called with the images that are done, and all.
         wait: for another process that is making the same store.
     """
-    require(1 <= processes <= 1024, f"processes = {processes} must be between 1 and 1024.")
-    if getattr(current_process(), "_inheriting", False):  # a script without a main guard, again
-        raise SystemExit(1)
+    check_processes(processes)
     name = views or images.views
     if name not in VIEWS:
         raise unknown("views", name, VIEWS)
@@ -162,14 +153,15 @@ def embed(
         work = _Work(name, seed, {part: about.views for part, about in plan.parts.items()})
         parts = images.parts
 
+        def here(block: Block) -> BlockFeatures:
+            return work.features(encoder, block, _pixels(parts, block))
+
+        away: Away[Block, BlockFeatures] = Away(
+            _begin, (work, spec), _carry_out, lambda block: (block, _pixels(parts, block))
+        )
+
         def compute(blocks: Sequence[Block]) -> Iterator[tuple[Block, BlockFeatures]]:
-            begun = time.monotonic()
-            for done, block in enumerate(blocks):
-                left = (time.monotonic() - begun) * (len(blocks) - done) / max(done, 1)
-                if done and processes > 1 and left > SHORT:
-                    yield from _shared(blocks[done:], work, spec, encoder, parts, processes)
-                    return
-                yield block, work.features(encoder, block, _pixels(parts, block))
+            return zip(blocks, in_turn(blocks, here, away, processes, SHORT), strict=True)
 
         labels = {part: own.labels for part, own in parts.items()}
         for part, own in parts.items():
@@ -276,42 +268,3 @@ def _carry_out(block: Block, pixels: NDArray[np.uint8]) -> BlockFeatures:
         raise _mine or RuntimeError("begun without an encoder")
     work, encoder = _mine
     return work.features(encoder, block, pixels)
-
-
-def _shared(
-    blocks: Sequence[Block],
-    work: _Work,
-    spec: EncoderSpec,
-    encoder: Encoder,
-    parts: dict[str, ImageSet],
-    processes: int,
-) -> Iterator[tuple[Block, BlockFeatures]]:
-    """The features of blocks by a pool of processes, with few blocks under way at any time."""
-    processes = min(processes, len(blocks))
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (work, spec))
-    waiting: deque[tuple[Block, Future[BlockFeatures]]] = deque()
-    left = deque(blocks)
-    came = 0
-    try:
-        while left or waiting:
-            while left and len(waiting) <= 2 * processes:
-                block = left.popleft()
-                waiting.append((block, pool.submit(_carry_out, block, _pixels(parts, block))))
-            block, future = waiting.popleft()
-            found = future.result()
-            yield block, found
-            came += 1
-    except BrokenProcessPool:
-        require(
-            came == 0,
-            "A process that computes features was killed or ran out of memory: give the same "
-            "command again, with fewer --processes if memory is short.",
-        )
-        # None could start, as where a script has no `if __name__ == "__main__":`.
-        for block in blocks:
-            yield block, work.features(encoder, block, _pixels(parts, block))
-    finally:
-        if left or waiting:  # what is under way nobody waits for
-            for worker in (pool._processes or {}).values():
-                worker.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,115 @@
+"""Prediction against its limit, the bare encoder, in one run, so that the machine's mood cancels.
+
+    python benchmarks/predict.py              some minutes
+
+One process, one thread of computation: files are read, decoded, resized, encoded, judged and
+written as rows, against the encoder's forward on ready tensors, for the default encoder, JPEG and
+PNG files of 32 and of 256 pixels a side. The share of the wall clock is what a user sees, where a
+processor is free to decode; the share of the processor's time is what is left where none is.
+
+Pictures are smooth noise: of no interest, but about as costly as photographs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+import torch
+from PIL import Image
+
+from protofission.bundle import Bundle
+from protofission.data.feature_views import FeatureViews
+from protofission.data.images import TrainingData
+from protofission.learning import Learning, learned
+from protofission.models.encoders import DEFAULT, Encoder, encoder_named
+from protofission.predicting import predict
+from protofission.recognizer import Recognizer
+
+CLASSES = 10
+FILES = ((32, "jpeg"), (32, "png"), (256, "jpeg"), (256, "png"))
+
+
+def median(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def model(folder: Path) -> Encoder:
+    """A bundle of the default encoder, fitted to noise."""
+    spec = encoder_named(DEFAULT)
+    encoder = spec.load()
+    features = torch.rand(200, encoder.num_features, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(100) % CLASSES
+    data = TrainingData(features[:100], labels, features[100:], CLASSES, CLASSES)
+    fitted = learned(Learning(steps=3), data, FeatureViews.of(features))
+    names = [f"class {number}" for number in range(CLASSES)]
+    Bundle.of(Recognizer(fitted, CLASSES), names, spec, encoder.describe()).save(folder)
+    return encoder
+
+
+def pictures(folder: Path, side: int, kind: str, number: int) -> None:
+    folder.mkdir()
+    for place in range(number):
+        coarse = np.random.default_rng(place).integers(0, 256, (side // 8, side // 8, 3), np.uint8)
+        smooth = Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC)
+        smooth.save(folder / f"{place}.{kind}")
+
+
+def compare(
+    folder: Path, images: Path, encoder: Encoder, number: int, name: str
+) -> tuple[float, float]:
+    """Seconds of the bare encoder over those of prediction: of the clock, of the processor."""
+    marks: list[tuple[float, float]] = []
+
+    def now(*_: int) -> None:
+        marks.append((time.perf_counter(), time.process_time()))
+
+    ready = encoder.prepare(torch.rand(encoder.chunk, 3, encoder.decode, encoder.decode))
+    predict(folder / "model", [images], folder / "rows.csv", progress=now)
+    whole = [end - begin for begin, end in zip(marks[0], marks[-1], strict=True)]
+    now()
+    with torch.no_grad():
+        for _ in range(number // encoder.chunk):
+            encoder(ready)
+    now()
+    bare = [end - begin for begin, end in zip(*marks[-2:], strict=True)]
+    shares = bare[0] / whole[0], bare[1] / whole[1]
+    print(
+        f"{name:8} {number / whole[0]:6.1f} images/s, bare {number / bare[0]:6.1f}: "
+        f"{shares[0]:.3f}; of the processor {shares[1]:.3f}"
+    )
+    return shares
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found: dict[str, list[tuple[float, float]]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        encoder = model(folder / "model")
+        for side, kind in FILES:
+            pictures(folder / f"{side}-{kind}", side, kind, options.images)
+        for _ in range(options.repeats):
+            for side, kind in FILES:
+                name = f"{side} {kind}"
+                images = folder / f"{side}-{kind}"
+                shares = compare(folder, images, encoder, options.images, name)
+                found.setdefault(name, []).append(shares)
+    for name, shares in found.items():
+        clock, processor = (median(each) for each in zip(*shares, strict=True))
+        print(f"predict / bare encoder, {name}: {clock:.3f}; of the processor {processor:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Fill the tables of docs/results.md from the JSON files beside this one.
+
+    python docs/results/tables.py                     refill the page
+    python docs/results/tables.py SUITE_FOLDER NAME   take results.json of a finished suite as NAME.json
+
+A table is asked for by a comment, `<!-- NAME | PANEL | QUANTITIES -->`, and stands below it up to
+`<!-- end -->`; `differences` or `curves` after NAME asks for these.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "results.md"
+TITLES = {
+    "seen": "seen",
+    "novel_orca": "novel (orca)",
+    "novel_strict": "novel (strict)",
+    "all_orca": "all (orca)",
+    "all_strict": "all (strict)",
+    "auc": "AUC",
+    "effective": "effective V",
+    "sub_nmi": "NMI",
+    "cluster_nmi": "NMI of k-means",
+    "nmi_gain": "gain in NMI",
+    "sub_accuracy": "accuracy",
+    "cluster_accuracy": "accuracy of k-means",
+    "fpr95": "FPR95",
+}
+FRACTIONS = ("auc", "effective", "sub_nmi", "cluster_nmi", "nmi_gain")
+
+
+def take(folder: Path, name: str) -> None:
+    """Keep what a table needs of a suite's results."""
+    found = json.loads((folder / "results.json").read_text())
+    kept = {key: found[key] for key in ("suite", "title", "marks", "note", "command", "curves")}
+    for part in ("results", "differences"):
+        kept[part] = [
+            {k: _rounded(v) for k, v in entry.items() if k != "runs"}
+            for entry in found[part]
+            if entry["n"]
+        ]
+    text = json.dumps(kept, indent=None, separators=(",", ":")).replace("},{", "},\n{")
+    (HERE / f"{name}.json").write_text(text + "\n")
+
+
+def _rounded(value: object) -> object:
+    match value:
+        case float():
+            return float(f"{value:.6g}")
+        case dict():
+            return {k: _rounded(v) for k, v in value.items()}
+        case list():
+            return [_rounded(v) for v in value]
+    return value
+
+
+def number(quantity: str, entry: dict, signed: bool = False) -> str:
+    """Mean and spread of a cell, or mean and interval of a difference."""
+    digits = (2 if quantity == "effective" else 3) if quantity in FRACTIONS else 1
+    mean = f"{entry['mean']:{'+' if signed else ''}.{digits}f}"
+    if signed:
+        low, high = entry["mean"] - entry["interval"], entry["mean"] + entry["interval"]
+        shown = f"{mean} [{low:+.{digits}f}, {high:+.{digits}f}]"
+        return f"**{shown}**" if low > 0 or high < 0 else shown
+    return mean if entry["sd"] is None else f"{mean} ± {entry['sd']:.{digits}f}"
+
+
+def table(name: str, panel: str, quantities: list[str]) -> str:
+    """One Markdown table."""
+    name, _, part = name.partition(" ")
+    content = json.loads((HERE / f"{name}.json").read_text())
+    entries = [e for e in content[part or "results"] if e["panel"] == panel]
+    signed = part == "differences"
+    several = len({e["x"] for e in entries}) > 1
+    rows: dict[tuple, dict[str, dict]] = {}
+    for entry in entries:
+        title = f"{entry['row']} − {entry['against']}" if signed else entry["row"]
+        if several:
+            if entry["quantity"] == quantities[0]:
+                rows.setdefault((title,), {})[f"{entry['x']:g}"] = entry
+        else:
+            rows.setdefault((title,), {})[entry["quantity"]] = entry
+    columns = sorted({c for row in rows.values() for c in row}) if several else quantities
+    heads = [f"r = {c}" for c in columns] if several else [TITLES[c] for c in columns]
+    lines = [f"|  | n | {' | '.join(heads)} |", f"|---|---|{'---|' * len(heads)}"]
+    for (title,), cells in rows.items():
+        shown = [
+            number(quantities[0] if several else column, cells[column], signed)
+            if column in cells
+            else "–"
+            for column in columns
+        ]
+        count = next(iter(cells.values()))["n"]
+        lines.append(f"| {title} | {count} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def filled(text: str) -> str:
+    """The page with its tables as the JSON files have them."""
+
+    def fill(match: re.Match[str]) -> str:
+        name, panel, quantities = (part.strip() for part in match[1].split("|"))
+        return f"<!-- {match[1]} -->\n{table(name, panel, quantities.split())}\n<!-- end -->"
+
+    return re.sub(r"<!-- ([^\n]*\|[^\n]*) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        take(Path(sys.argv[1]), sys.argv[2])
+    if PAGE.exists():
+        PAGE.write_text(filled(PAGE.read_text()))

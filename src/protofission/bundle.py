@@ -1,0 +1,289 @@
+"""A fitted model as a folder of plain files: all that is needed to use it, and to know it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from protofission import __version__
+from protofission.bundle_format import (
+    FORMAT,
+    MANIFEST,
+    Manifest,
+    Reference,
+    adapter_of,
+    check_destination,
+    check_numbers,
+    contents,
+    digest,
+    read_manifest,
+    read_parts,
+    specs_of,
+)
+from protofission.errors import InputError, printable, require
+from protofission.fission import FissionHead
+from protofission.history import as_plain_json
+from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec
+from protofission.models.model import Model
+from protofission.recognizer import Recognizer, Verdicts
+from protofission.typed_json import typed
+from protofission.whole import locked, written_whole
+
+CHUNK = 4096
+"""Images that are looked at together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A recognizer, the names of what it recognises, its encoder's reference, and its card."""
+
+    recognizer: Recognizer
+    class_names: tuple[str, ...]
+    subclass_names: tuple[tuple[str, ...], ...]
+    """V of each class."""
+    cluster_names: tuple[str, ...]
+    """Of the heads for novel classes."""
+    encoder_spec: EncoderSpec
+    """Kind, source and options of the encoder, as they were given."""
+    encoder_facts: dict[str, Any]
+    """As `Encoder.describe` has it."""
+    calibration: NDArray[np.float32]
+    """ID scores of known images that were held out."""
+    card: dict[str, Any]
+    """How it was made and how good it is, in plain JSON values."""
+    version: str = __version__
+    """Of the protofission that made it."""
+
+    @staticmethod
+    def of(
+        recognizer: Recognizer,
+        class_names: Sequence[str],
+        encoder_spec: EncoderSpec,
+        encoder_facts: Mapping[str, Any],
+        calibration: ArrayLike = (),
+        card: Mapping[str, Any] | None = None,
+        *,
+        subclass_names: Sequence[Sequence[str]] | None = None,
+        cluster_names: Sequence[str] | None = None,
+    ) -> Bundle:
+        """A bundle in which sub-classes and clusters are numbered where no names are given."""
+        slots = range(1, recognizer.slots + 1)
+        novel = range(1, _clusters(recognizer) + 1)
+        if subclass_names is None:
+            subclass_names = [[f"{name} / {i}" for i in slots] for name in class_names]
+        if cluster_names is None:
+            cluster_names = [f"novel {i}" for i in novel]
+        return Bundle(
+            recognizer,
+            tuple(class_names),
+            tuple(map(tuple, subclass_names)),
+            tuple(cluster_names),
+            encoder_spec,
+            dict(encoder_facts),
+            np.array(calibration, np.float32),
+            dict(card or {}),
+        )
+
+    def __post_init__(self) -> None:
+        known, slots = self.recognizer.num_seen, self.recognizer.slots
+        novel, names = _clusters(self.recognizer), self.class_names
+        require(len(names) == known > 0, f"{len(names)} names for {known} classes: give one each.")
+        require(len(set(names)) == known, "Two classes have the same name: rename one.")
+        require(
+            [len(own) for own in self.subclass_names] == [slots] * known,
+            f"Each of the {known} classes has {slots} sub-classes: name them all, or none.",
+        )
+        require(
+            len(self.cluster_names) == novel,
+            f"{len(self.cluster_names)} names for {novel} novel clusters: give one each.",
+        )
+        typed(self.encoder_facts.get("fingerprint"), str, "the encoder's fingerprint")
+        width = typed(self.encoder_facts.get("num_features"), int, "the encoder's num_features")
+        inputs = len(adapter_of(self.recognizer.model).mean)
+        require(
+            width == inputs,
+            f"The encoder gives {width} features, but the model takes {inputs}: give its own.",
+        )
+        scores = self.calibration
+        require(
+            scores.ndim == 1 and bool(np.isfinite(scores).all()),
+            "The calibration is no list of finite numbers: give the ID scores.",
+        )
+        check_numbers(self.recognizer.state_dict())
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that is in it."""
+        return digest(self._manifest(contents(self.recognizer, self.calibration)))
+
+    def encoder(self, device: torch.device | None = None) -> Encoder:
+        """The encoder that the model was fitted with.
+
+        Raises:
+            InputError: if it is gone, or is another one now.
+        """
+        loaded = self.encoder_spec.load(device)
+        require(
+            loaded.fingerprint == self.encoder_facts["fingerprint"],
+            f"The encoder {printable(self.encoder_spec.source)} is not the one that the model was "
+            "fitted with (its fingerprint differs): put that one back, or fit again.",
+        )
+        return loaded
+
+    def predict_features(self, features: ArrayLike) -> Verdicts:
+        """The verdicts on images by their (N, D) features, as the encoder gives them."""
+        width, array = self.encoder_facts["num_features"], np.asarray(features)
+        require(
+            array.ndim == 2 and array.shape[1] == width and array.dtype.kind in "fiu",
+            f"Features of the shape {array.shape} and type {array.dtype} are none of the model's "
+            f"encoder: give (N, {width}) numbers.",
+        )
+        rows = torch.from_numpy(array.astype(np.float32))
+        device = self.recognizer.threshold.device
+        with torch.no_grad():
+            found = [self.recognizer(some.to(device)) for some in torch.split(rows, CHUNK)]
+        return Verdicts(*(torch.cat(column).cpu() for column in zip(*found, strict=True)))
+
+    def save(self, folder: Path | str) -> None:
+        """Write the folder: a new or empty one, or that of another bundle, which is replaced.
+
+        If this is killed, the folder holds what it did before, or is refused as unfinished.
+        """
+        folder = Path(folder).expanduser()
+        parts = contents(self.recognizer, self.calibration)
+        manifest = self._manifest(parts)
+        check_destination(folder)
+        try:
+            with locked(folder), ExitStack() as files:
+                for name, content in ((MANIFEST, manifest), *parts.items()):
+                    files.enter_context(written_whole(folder / name)).write_bytes(content)
+                # Files take their names when the stack is left, the last first, MANIFEST last.
+                (folder / MANIFEST).unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"{printable(str(folder))} cannot be written ({error.strerror or error}): make "
+                "room, or name another folder."
+            ) from None
+
+    @staticmethod
+    def load(folder: Path | str) -> Bundle:
+        """The bundle of a folder.
+
+        Raises:
+            InputError: if there is none, or not all of it is as it was saved.
+        """
+        folder = Path(folder).expanduser()
+        shown = printable(str(folder))
+        if not (folder / MANIFEST).exists():
+            begun = (folder / ".lock").exists()
+            raise InputError(
+                f"{shown} is unfinished, its bundle was being saved: fit the model again."
+                if begun
+                else f"{shown} holds no bundle: give a folder that protofission fit wrote."
+            )
+        try:
+            manifest = read_manifest(folder)
+            if isinstance(manifest, Manifest):
+                return _of(manifest, folder)
+        except InputError as wrong:
+            raise InputError(
+                f"{shown} was edited or is damaged ({str(wrong).rstrip('.')}): fit the model "
+                "again, or take another copy of the folder."
+            ) from None
+        raise InputError(f"{shown} was made by a newer protofission (format {manifest}): update.")
+
+    def card_lines(self) -> list[str]:
+        """What a person wants to know of it, line by line."""
+        recognizer, facts = self.recognizer, self.encoder_facts
+        adapter, head = specs_of(recognizer.model)
+        side = facts.get("size", "?")
+        lines = [
+            f"A model of {len(self.class_names)} known classes and {len(self.cluster_names)} novel "
+            f"clusters, made by protofission {self.version}.",
+            f"Encoder: {self.encoder_spec.source}, {facts['num_features']} features of images of "
+            f"{side} x {side} pixels.",
+            f"Adapter: {adapter.kind}. Head: {head.kind}, prototypes of a class: {head.slots}.",
+            f"An image is accepted from an ID score of {float(recognizer.threshold):.4g} on; "
+            f"held-out images whose scores are kept to tell drift: {len(self.calibration)}.",
+            f"Probabilities are of the temperature {float(recognizer.temperature):.4g}.",
+        ]
+        for name, own in zip(self.class_names, self.subclass_names, strict=True):
+            lines.append(f"Class {name}: {', '.join(own)}" if len(own) > 1 else f"Class {name}")
+        lines += [f"Novel cluster {name}" for name in self.cluster_names]
+        return [printable(line) for line in (*lines, *_flat(self.card, ""))]
+
+    def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
+        adapter, head = specs_of(self.recognizer.model)
+        kind = next((k for k, known in ENCODERS.items() if type(self.encoder_spec) is known), None)
+        if kind is None:
+            raise InputError(
+                f"A {type(self.encoder_spec).__name__} is no encoder that a bundle can refer to: "
+                f"give one of {', '.join(ENCODERS)}."
+            )
+        options = vars(self.encoder_spec).copy()
+        source = options.pop("source")
+        manifest = Manifest(
+            format=FORMAT,
+            protofission=self.version,
+            known=len(self.class_names),
+            novel=_heads(self.recognizer.model) - self.recognizer.num_seen,
+            class_names=self.class_names,
+            subclass_names=self.subclass_names,
+            cluster_names=self.cluster_names,
+            head=head,
+            adapter=adapter,
+            encoder=Reference(kind, source, options, self.encoder_facts),
+            files={name: digest(content) for name, content in parts.items()},
+            card=self.card,
+        )
+        try:
+            return as_plain_json(asdict(manifest)).encode()
+        except (TypeError, ValueError) as error:
+            raise InputError(f"The card is not of plain JSON values ({error}): mend it.") from None
+
+
+load = Bundle.load
+
+
+def _of(manifest: Manifest, folder: Path) -> Bundle:
+    recognizer, scores = read_parts(folder, manifest)
+    return Bundle(
+        recognizer,
+        manifest.class_names,
+        manifest.subclass_names,
+        manifest.cluster_names,
+        manifest.encoder.spec(),
+        manifest.encoder.describe,
+        scores,
+        manifest.card,
+        manifest.protofission,
+    )
+
+
+def _clusters(recognizer: Recognizer) -> int:
+    """Heads that stand for novel clusters."""
+    return (_heads(recognizer.model) - recognizer.num_seen) * recognizer.clusters
+
+
+def _heads(model: Model) -> int:
+    """C."""
+    head: Any = model.head
+    return len(head.g if isinstance(head, FissionHead) else head.weight)
+
+
+def _flat(value: Any, place: str) -> list[str]:
+    """The values of a card, each with its place."""
+    if isinstance(value, dict):
+        inner = ((f"{place}.{key}" if place else str(key), part) for key, part in value.items())
+        return [line for name, part in inner for line in _flat(part, name)]
+    if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+        return [f"{place}: {part}" for part in value]
+    return [f"{place}: {value if isinstance(value, str) else json.dumps(value)}"]

@@ -1,0 +1,98 @@
+"""Whether new images are still like those that a model was fitted to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protofission.calibration import Drift, drift_test
+from protofission.data.cache import Progress
+from protofission.errors import printable
+from protofission.predicting import Work
+from protofission.recognizer import ACCEPT, DECISIONS
+from protofission.workers import check_processes
+
+
+@dataclass(frozen=True)
+class ClassShare:
+    """How frequent a class is."""
+
+    name: str
+    labeled: float | None
+    """Among the labeled images of the fit; none where the bundle's card does not say."""
+    found: float
+    """Among the new images that are accepted."""
+
+    def line(self) -> str:
+        """In plain words."""
+        before = "" if self.labeled is None else f", of the labeled images {self.labeled:.1%}"
+        return f"{printable(self.name)}: of the accepted images {self.found:.1%}{before}."
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    """New images against held-out ones: their ID scores, and which classes they are taken for."""
+
+    scores: Drift
+    classes: tuple[ClassShare, ...]
+    """None where no new image is accepted."""
+    errors: int
+    """Images that could not be read."""
+
+    def lines(self) -> list[str]:
+        """In plain words, the verdict first."""
+        errors = [f"{self.errors:,} images cannot be read."] if self.errors else []
+        return [self.scores.sentence(), *errors, *(share.line() for share in self.classes)]
+
+
+def drift(
+    bundle_folder: Path,
+    sources: Sequence[Path],
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> DriftReport:
+    """Compare new images with the held-out ones whose ID scores a bundle keeps.
+
+    Args:
+        sources: as `predict` takes them.
+        processes: how many compute, as for `predict`.
+        progress: called with the images that are done, and all.
+    """
+    check_processes(processes)
+    work = Work.of(bundle_folder, sources, processes)
+    bundle = work.predictor.bundle
+    scores: list[float] = []
+    accepted: Counter[str] = Counter()
+    errors = 0
+    for rows in work.rows(progress=progress):
+        scores += [row.id_score for row in rows if row.id_score is not None]
+        errors += sum(row.id_score is None for row in rows)
+        accepted.update(row.class_name for row in rows if row.decision == DECISIONS[ACCEPT])
+    labeled = _labeled(bundle.card)
+    total, known = accepted.total(), sum(labeled.get(name, 0) for name in bundle.class_names)
+    new = np.array(scores, np.float32)  # as the held-out scores are, so that ties are ties
+    return DriftReport(
+        drift_test(bundle.calibration, new, float(bundle.recognizer.threshold)),
+        tuple(
+            ClassShare(
+                name, labeled.get(name, 0) / known if known else None, accepted[name] / total
+            )
+            for name in bundle.class_names
+            if total
+        ),
+        errors,
+    )
+
+
+def _labeled(card: dict[str, Any]) -> dict[str, int]:
+    """The labeled images of each class, if the card of a fit has them."""
+    data = card.get("data")
+    found = data.get("labeled") if isinstance(data, dict) else None
+    counts = found if isinstance(found, dict) else {}
+    return {name: count for name, count in counts.items() if isinstance(count, int) and count > 0}

@@ -1,0 +1,311 @@
+"""A scikit-learn classifier for feature arrays, of which most rows have no label."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from protofission.calibration import best_temperature, conformal_threshold
+from protofission.data.feature_views import FeatureViews
+from protofission.data.images import TrainingData
+from protofission.errors import require
+from protofission.learning import Learning, learned
+from protofission.models.model import Model
+from protofission.recognizer import ACCEPT, Recognizer, Verdicts
+from protofission.rng import step_rng
+from protofission.threads import one_thread
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+CHUNK = 8192
+"""Rows that are looked at together."""
+HELD_OUT = 0.2
+"""The share of the labels that sets temperature and threshold, and is not learned from."""
+
+
+class PrototypeFissionClassifier(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Known classes from a few labels and a pool of unlabeled rows, some of them strangers.
+
+    A part of the labels is held out, a fifth or what `keep` wants, at most half. It sets the
+    temperature of the probabilities and the threshold below which a row is of no known class.
+
+    Rows are compared by their direction from the mean of all rows. So a stranger beyond a class, in
+    that class's own direction, looks like the class, however far away it is.
+
+    Args:
+        n_novel: how many novel classes to look for among the unlabeled rows; with 0, what is of no
+            known class is rejected, and that is all.
+        prototypes: V, the prototypes of a class.
+        width: features that `transform` gives.
+        steps: of training.
+        keep: the share of rows of known classes that is to be accepted; fresh rows like the labeled
+            ones are, on average over fits. Fewer than 1 / (1 - keep) - 1 held-out labels cannot
+            promise it: then a warning is given, and nothing is rejected, or where there are novel
+            classes what is nearest to one of these.
+        reject: whether `predict` says `unlabeled` of a row that is of no known class, or names the
+            likeliest one all the same. It may be changed after `fit`.
+        unlabeled: marks rows without a label in `y`, and rows of no known class in `predict`. Among
+            labels that are text it is text too, "-1".
+        random_state: an int for the same result each time.
+
+    Attributes:
+        classes_: the known classes, in order.
+        threshold_: the `score_samples` from which on a row is accepted.
+        temperature_: divides the logits of the known classes.
+        method_: the method that was trained; without unlabeled rows a supervised one.
+        n_novel_: novel classes that were looked for.
+        n_held_out_: labels that were held out.
+        subclass_usage_: (classes, prototypes), the share of each prototype in the accepted rows of
+            its class, of all rows that `fit` got; 0 for a class of which none was accepted.
+        mean_, scale_: of the features; rows are standardised first.
+        recognizer_: what judges standardised rows, a torch module.
+        n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+    """
+
+    def __init__(
+        self,
+        n_novel: int = 0,
+        *,
+        prototypes: int = 5,
+        width: int = 256,
+        steps: int = 200,
+        keep: float = 0.95,
+        reject: bool = True,
+        unlabeled: Any = -1,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_novel = n_novel
+        self.prototypes = prototypes
+        self.width = width
+        self.steps = steps
+        self.keep = keep
+        self.reject = reject
+        self.unlabeled = unlabeled
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
+        """Learn from (n, D) features and n labels, of which some are `unlabeled`."""
+        self._check_options()
+        features, targets = validate_data(self, X, y, dtype=np.float64)
+        free = self._unlabeled_in(targets)
+        require(
+            not free.all(),
+            f"y holds no label, {self.unlabeled!r} everywhere: label rows of two classes or more.",
+        )
+        check_classification_targets(targets[~free])
+        self.classes_, labels = np.unique(targets[~free], return_inverse=True)
+        require(
+            len(self.classes_) > 1,
+            f"y holds one class only, {self.classes_.tolist()[0]!r}: label rows of two or more "
+            f"({self.unlabeled!r} marks rows without a label).",
+        )
+        require(
+            self.n_novel == 0 or bool(free.any()),
+            f"n_novel = {self.n_novel} wants unlabeled rows, and y has none: mark some with "
+            f"{self.unlabeled!r}, or set n_novel=0.",
+        )
+        self.n_novel_ = int(self.n_novel)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        held = held_out(labels, float(self.keep), seed)
+        learns = np.ones(len(free), bool)
+        learns[~free] = ~held
+        self.mean_, self.scale_ = features[learns].mean(0), features[learns].std(0)
+        self.scale_[self.scale_ <= 1e-12 * np.abs(self.mean_)] = 1.0  # constant, but for rounding
+        rows, classes = self._standardised(features), torch.from_numpy(labels)
+        labeled, pool = rows[~free], rows[free]
+        with one_thread():
+            model = self._learned(labeled[~held].float(), classes[~held], pool.float(), seed)
+            # double precision: what is said of a row does not depend on the rows beside it
+            clusters = self.n_novel_ > 0
+            self.recognizer_ = Recognizer(model, len(self.classes_), clusters=clusters).double()
+            self._calibrate(labeled[held], labels[held])
+            self.subclass_usage_ = _usage(self._judged(rows), len(self.classes_), self.prototypes)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """(n,): the class of each row; `unlabeled` where it is of none, unless `reject=False`."""
+        found = self._judged(self._rows(X))
+        names = self.classes_[found.classes.numpy()]
+        if not self.reject:
+            return cast(NDArray[Any], names)
+        marker = np.asarray(self.unlabeled)
+        if isinstance(self.classes_[0], str):
+            marker = np.asarray(str(self.unlabeled))
+        elif isinstance(self.unlabeled, str):  # beside numbers, which are not to become text
+            marker = marker.astype(object)
+        return np.where(found.decisions.numpy() == ACCEPT, names, marker)
+
+    def predict_proba(self, X: ArrayLike) -> Floats:  # noqa: N803
+        """(n, classes): calibrated probabilities of the known classes, if it is one of them."""
+        return cast(Floats, self._judged(self._rows(X)).probs.numpy())
+
+    def decision_function(self, X: ArrayLike) -> Floats:  # noqa: N803
+        """(n, classes): logarithms of the probabilities; of two classes (n,), that of the odds."""
+        logits = self._logits(self._rows(X)) / self.recognizer_.temperature
+        if len(self.classes_) == 2:
+            return cast(Floats, (logits[:, 1] - logits[:, 0]).numpy())
+        return cast(Floats, logits.log_softmax(-1).numpy())
+
+    def score_samples(self, X: ArrayLike) -> Floats:  # noqa: N803
+        """(n,): higher is more like a known class; a row is accepted from `threshold_` on."""
+        return cast(Floats, self._judged(self._rows(X)).id_scores.numpy())
+
+    def predict_subclass(self, X: ArrayLike) -> Ints:  # noqa: N803
+        """(n,): the number of the nearest prototype of the likeliest known class."""
+        return cast(Ints, self._judged(self._rows(X)).subclasses.numpy())
+
+    def predict_cluster(self, X: ArrayLike) -> Ints:  # noqa: N803
+        """(n,): the novel class of each row, in [0, n_novel); -1 where it is of a known class."""
+        rows = self._rows(X)
+        require(
+            self.n_novel_ > 0, "No novel class was looked for: set n_novel above 0 and fit again."
+        )
+        return cast(Ints, self._judged(rows).clusters.numpy())
+
+    def transform(self, X: ArrayLike) -> Floats:  # noqa: N803
+        """(n, width): the features in which rows are compared with prototypes."""
+        rows = self._rows(X)
+        return cast(Floats, _in_chunks(self.recognizer_.model.backbone, rows).numpy())
+
+    def score(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """The accuracy on the rows that have a label; for the others nobody knows what is right."""
+        targets = column_or_1d(y)
+        labeled = ~self._unlabeled_in(targets)
+        require(
+            bool(labeled.any()),
+            f"y holds no label, {self.unlabeled!r} everywhere: score wants some.",
+        )
+        weights = None if sample_weight is None else column_or_1d(sample_weight)[labeled]
+        guesses = self.predict(X)[labeled]
+        return float(accuracy_score(targets[labeled], guesses, sample_weight=weights))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.recognizer_.model.backbone.num_features
+
+    def _check_options(self) -> None:
+        for name, least in {"n_novel": 0, "prototypes": 1, "width": 1, "steps": 1}.items():
+            value = getattr(self, name)
+            require(
+                isinstance(value, Integral) and int(value) >= least,
+                f"{name} = {value!r} must be a whole number, at least {least}.",
+            )
+        require(
+            isinstance(self.keep, Real) and 0 < float(self.keep) < 1,
+            f"keep = {self.keep!r} must lie between 0 and 1, as 0.95 does.",
+        )
+
+    def _unlabeled_in(self, targets: NDArray[Any]) -> Bools:
+        """(n,): which labels are none."""
+        return np.asarray((targets == self.unlabeled) | (targets == str(self.unlabeled)), bool)
+
+    def _rows(self, X: ArrayLike) -> Tensor:  # noqa: N803
+        """(n, D): rows from a user, checked and standardised."""
+        check_is_fitted(self)
+        return self._standardised(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _standardised(self, features: Floats) -> Tensor:
+        return torch.from_numpy((features - self.mean_) / self.scale_)
+
+    def _learned(self, labeled: Tensor, labels: Tensor, pool: Tensor, seed: int) -> Model:
+        """The model of the method for what there is."""
+        known = len(self.classes_)
+        if len(pool):
+            self.method_, heads = "orca+pf", known + (self.n_novel_ or known)  # room for strangers
+        else:
+            self.method_, heads = "supervised+pf", known
+        # training wants a pool, even of a method that does not look at it
+        data = TrainingData(labeled, labels, pool if len(pool) else labeled, known, heads)
+        sizes = (int(self.prototypes), int(self.width), int(self.steps))
+        return learned(Learning(self.method_, *sizes, seed), data, FeatureViews.of(labeled, pool))
+
+    def _calibrate(self, rows: Tensor, labels: Ints) -> None:
+        """Set temperature and threshold by rows that were not learned from."""
+        self.n_held_out_ = len(labels)
+        self.temperature_, self.threshold_ = 1.0, -math.inf
+        if len(labels):
+            self.temperature_ = float(best_temperature(self._logits(rows).numpy(), labels))
+            scores = self._judged(rows).id_scores.numpy()
+            self.threshold_ = float(conformal_threshold(scores, float(self.keep)))
+        if self.threshold_ == -math.inf:
+            self.threshold_ = 0.0 if self.n_novel_ else -math.inf
+            then = (
+                "novel is what is nearest to a novel class" if self.n_novel_ else "none is rejected"
+            )
+            warnings.warn(
+                f"{len(labels)} labels could be held out, too few to promise keep = {self.keep}: "
+                f"{then}; label more rows, or lower keep.",
+                UserWarning,
+                stacklevel=3,
+            )
+        self.recognizer_.temperature.fill_(self.temperature_)
+        self.recognizer_.threshold.fill_(self.threshold_)
+
+    def _logits(self, rows: Tensor) -> Tensor:
+        """(n, classes): of the known classes, before the temperature."""
+        model, known = self.recognizer_.model, len(self.classes_)
+        return _in_chunks(lambda some: model(some).logits[:, :known], rows)
+
+    def _judged(self, rows: Tensor) -> Verdicts:
+        with torch.no_grad():
+            found = [self.recognizer_(some) for some in torch.split(rows, CHUNK)]
+        return Verdicts(*map(torch.cat, zip(*found, strict=True)))
+
+
+def held_out(labels: Ints, keep: float, seed: int) -> Bools:
+    """(L,): labels to calibrate by, of each class its share, of which one at least is learned."""
+    counts = np.bincount(labels)
+    wanted = max(math.ceil(HELD_OUT * len(labels)), math.ceil(1 / (1 - keep) - 1e-9) - 1)
+    order = torch.randperm(len(labels), generator=step_rng(seed, 0, "held-out labels")).numpy()
+    order = order[np.argsort(labels[order], kind="stable")]
+    own = labels[order]
+    rank = np.arange(len(labels)) - (np.cumsum(counts) - counts)[own]
+    turn = np.where(rank < counts[own] - 1, (rank + 0.5) / counts[own], np.inf)
+    some = np.argsort(turn, kind="stable")[: min(wanted, len(labels) // 2)]
+    found = np.zeros(len(labels), bool)
+    found[order[some[np.isfinite(turn[some])]]] = True
+    return found
+
+
+def _usage(verdicts: Verdicts, classes: int, slots: int) -> Floats:
+    """(S, V): the share of each prototype in the accepted rows of its class."""
+    accepted = verdicts.decisions == ACCEPT
+    places = verdicts.classes[accepted] * slots + verdicts.subclasses[accepted]
+    counts = torch.bincount(places, minlength=classes * slots).view(classes, slots).double()
+    return cast(Floats, (counts / counts.sum(1, keepdim=True).clamp_min(1)).numpy())
+
+
+def _in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """A function of rows, without gradient, for many of them."""
+    with torch.no_grad():
+        return torch.cat([function(some) for some in torch.split(rows, CHUNK)])

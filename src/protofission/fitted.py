@@ -1,0 +1,340 @@
+"""Labels and a pool in, a model out: hold out, train, compare with a control, calibrate.
+
+Of the labeled images some are held out. A third of these chooses between the model that learned
+from the pool and a control that did not, and sets the temperature of probabilities; the others set
+the threshold, and nothing else, so that its guarantee holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protofission.calibration import (
+    Guarantee,
+    ShareEstimate,
+    best_temperature,
+    expected_calibration_error,
+    guarantee,
+    ood_share,
+)
+from protofission.counting import Count, count_novel, count_parts
+from protofission.data.datasets import Augmentations
+from protofission.data.images import Labels, TrainingData
+from protofission.errors import require
+from protofission.learning import Learning, learned
+from protofission.models.model import Model
+from protofission.recognizer import ACCEPT, Recognizer, Verdicts
+from protofission.rng import step_rng
+
+Ints = NDArray[np.int64]
+Progress = Callable[[str, int, int], None]
+"""Called with what is under way, the steps that are done, and all."""
+
+CONTROL, METHOD = "supervised+pf", "orca+pf"
+"""Without the pool, and with it. ORCA's heads for novel classes make room for strangers also where
+nobody asks what they are: on small pools of CIFAR-10 that tells strangers better than a threshold
+on the known classes alone does, at the same accuracy (docs/guide.md)."""
+CHUNK = 4096
+"""Images that are looked at together."""
+COUNTED = 4000
+"""Images of the pool, and labeled ones, that are looked at to count."""
+MOST_PARTS = 10
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What a user may want otherwise."""
+
+    keep: float = 0.95
+    """The share of known images that is to be accepted."""
+    discover: int | Literal["auto"] = 0
+    """How many novel classes to tell apart; with 0, what is of no known class is rejected."""
+    prototypes: int | Literal["auto"] = 5
+    """V, the prototypes of a class."""
+    held_out: float = 0.3
+    """The share of the labeled images that is held out."""
+    steps: int = 300
+    """Of the training of each model."""
+    width: int = 256
+    """Features of the adapter."""
+    seed: int = 0
+    """Of all that is random."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.keep < 1, f"keep = {self.keep} must be between 0 and 1, such as 0.95.")
+        require(
+            0 < self.held_out < 1, f"held_out = {self.held_out} must be between 0 and 1, as 0.3."
+        )
+        require(
+            self.discover == "auto" or 0 <= self.discover <= 10_000,
+            f"discover = {self.discover} must be a number of novel classes, or auto.",
+        )
+        require(
+            self.prototypes == "auto" or 1 <= self.prototypes <= 100,
+            f"prototypes = {self.prototypes} must be between 1 and 100, or auto.",
+        )
+        require(self.steps >= 1, f"steps = {self.steps} must be at least 1.")
+
+
+class Held(NamedTuple):
+    """Places among the labeled images."""
+
+    training: Ints
+    choosing: Ints
+    calibrating: Ints
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The model that learned from the pool against the control, on images that neither saw."""
+
+    images: int
+    control: float
+    """Accuracy."""
+    fitted: float
+    """Accuracy."""
+    pool_hurts: bool
+    """Whether the control is kept."""
+
+    def sentence(self) -> str:
+        """In plain words."""
+        if not self.images:
+            return "Too few labels to compare with a control that did not learn from the pool."
+        found = (
+            f"On {self.images} held-out images the model that learned from the pool is right in "
+            f"{self.fitted:.1%}, the control that did not in {self.control:.1%}"
+        )
+        if self.pool_hurts:
+            return f"{found}: the pool hurts, and the control is kept."
+        return f"{found}: the pool does not hurt."
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model, and what is known about it."""
+
+    recognizer: Recognizer
+    method: str
+    held: Held
+    choice: Choice
+    guarantee: Guarantee
+    calibration_scores: NDArray[np.float32]
+    """ID scores of the images that set the threshold."""
+    calibration_errors: tuple[float, float]
+    """ECE before and after the temperature, on images that did not set it."""
+    accuracy: float
+    """Among the images that set the threshold."""
+    novel: Count | None
+    """The estimate of the number of novel classes, if it was asked for."""
+    parts: tuple[Count, ...]
+    """The estimate of the number of sub-classes of each class, if it was asked for."""
+    pool: Verdicts
+    strangers: ShareEstimate
+    """The share of the pool that is of no known class."""
+
+
+def fit_rows(
+    views: Augmentations,
+    labeled: Tensor,
+    labels: Labels,
+    pool: Tensor,
+    width: int,
+    options: FitOptions,
+    *,
+    learn_from: NDArray[np.bool_] | None = None,
+    progress: Progress | None = None,
+) -> Fitted:
+    """A model from features.
+
+    Args:
+        views: makes views of rows: of a store, or `FeatureViews`.
+        labeled: (L, ...) rows as `views` takes them, with their `labels`, all classes among them.
+        pool: (U, ...) rows.
+        width: D, features of a row.
+        learn_from: (U,): which rows of the pool may be learned from.
+    """
+    held = hold_out(labels, options.held_out, options.seed)
+    known = int(labels.max()) + 1
+    training = TrainingData(
+        labeled=labeled[held.training],
+        labels=torch.from_numpy(labels[held.training]),
+        unlabeled=pool if learn_from is None else pool[torch.from_numpy(learn_from)],
+        num_seen=known,
+        num_classes=known,
+        shape=(width,),
+    )
+    require(
+        len(training.unlabeled) > 0,
+        "Every image of the pool is a labeled one too, so nothing can be learned from it: add "
+        "images to the pool.",
+    )
+    parts = _parts(views, training, options)
+    novel = _novel(views, training, options)
+    wanted = options.discover if novel is None else novel.number
+    slots = max(part.number for part in parts) if parts else options.prototypes
+    assert wanted != "auto"
+    assert slots != "auto"
+    learning = Learning(CONTROL, slots, options.width, options.steps, options.seed)
+    control = learned(learning, training, views, _named(progress, "the control"))
+    learning = replace(learning, method=METHOD)
+    open_world = replace(training, num_classes=known + (wanted or known))
+    model = learned(learning, open_world, views, _named(progress, "the model"))
+    choice = choose(views, control, model, labeled[held.choosing], labels[held.choosing], known)
+    chosen = Recognizer(control if choice.pool_hurts else model, known, clusters=wanted > 0)
+    return _calibrated(views, chosen, labeled, labels, pool, held, choice, options, novel, parts)
+
+
+def hold_out(labels: Labels, share: float, seed: int) -> Held:
+    """Hold out a share of each class, of which one stays for training; a third of them chooses."""
+    generator = step_rng(seed, 0, "held-out labels")
+    order = torch.randperm(len(labels), generator=generator).numpy()
+    order = order[np.argsort(labels[order], kind="stable")]
+    counts = np.bincount(labels)
+    firsts = np.cumsum(counts) - counts
+    rank = np.arange(len(labels)) - np.repeat(firsts, counts)
+    wanted = np.minimum(np.maximum(np.rint(share * counts), 1), counts - 1)
+    out = order[rank < np.repeat(wanted, counts)]
+    out = out[torch.randperm(len(out), generator=generator).numpy()]
+    first = len(out) // 3
+    return Held(
+        training=np.sort(order[rank >= np.repeat(wanted, counts)]),
+        choosing=np.sort(out[:first]),
+        calibrating=np.sort(out[first:]),
+    )
+
+
+def verdicts_on(recognizer: Recognizer, views: Augmentations, rows: Tensor) -> Verdicts:
+    """The verdicts on rows, chunk by chunk."""
+    with torch.no_grad():
+        found = [recognizer(views.plain(some).float()) for some in torch.split(rows, CHUNK)]
+    return Verdicts(*(torch.cat(column) for column in zip(*found, strict=True)))
+
+
+def _features(views: Augmentations, rows: Tensor) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = views.plain(rows).float().numpy()
+    return found
+
+
+def _novel(views: Augmentations, data: TrainingData, options: FitOptions) -> Count | None:
+    if options.discover != "auto":
+        return None
+    generator = step_rng(options.seed, 0, "images that are counted")
+    some = torch.randperm(len(data.unlabeled), generator=generator)[:COUNTED]
+    own = torch.randperm(len(data.labeled), generator=generator)[:COUNTED]
+    return count_novel(
+        _features(views, data.labeled[own]),
+        data.labels[own].numpy(),
+        _features(views, data.unlabeled[some]),
+        seed=options.seed,
+    )
+
+
+def _parts(views: Augmentations, data: TrainingData, options: FitOptions) -> tuple[Count, ...]:
+    if options.prototypes != "auto":
+        return ()
+    return tuple(
+        count_parts(
+            _features(views, data.labeled[data.labels == own][:COUNTED]),
+            most=MOST_PARTS,
+            seed=options.seed,
+        )
+        for own in range(data.num_seen)
+    )
+
+
+def _named(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda done, steps: progress(what, done, steps)
+
+
+def choose(
+    views: Augmentations, control: Model, model: Model, rows: Tensor, labels: Labels, known: int
+) -> Choice:
+    """Keep the control where the other errs more often, by over a standard error."""
+    right = [
+        verdicts_on(Recognizer(each, known), views, rows).classes.numpy() == labels
+        if len(labels)
+        else np.zeros(0, bool)
+        for each in (control, model)
+    ]
+    lost, won = int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
+    without, with_pool = (float(each.mean()) if len(each) else math.nan for each in right)
+    return Choice(len(labels), without, with_pool, lost - won > (lost + won) ** 0.5)
+
+
+def _calibrated(
+    views: Augmentations,
+    bare: Recognizer,
+    labeled: Tensor,
+    labels: Labels,
+    pool: Tensor,
+    held: Held,
+    choice: Choice,
+    options: FitOptions,
+    novel: Count | None,
+    parts: tuple[Count, ...],
+) -> Fitted:
+    known = bare.num_seen
+    choosing, calibrating = labels[held.choosing], labels[held.calibrating]
+    logits = np.zeros((0, known))
+    if len(choosing):
+        logits = verdicts_on(bare, views, labeled[held.choosing]).probs.double().log().numpy()
+    temperature = best_temperature(logits, choosing)
+    before = verdicts_on(bare, views, labeled[held.calibrating])
+    scores: NDArray[np.float32] = before.id_scores.float().numpy()
+    promised = guarantee(scores, options.keep)
+    recognizer = bare.calibrated(temperature, promised.threshold)
+    after = verdicts_on(recognizer, views, labeled[held.calibrating])
+    verdicts = verdicts_on(recognizer, views, pool)
+    return Fitted(
+        recognizer=recognizer,
+        method=CONTROL if choice.pool_hurts else METHOD,
+        held=held,
+        choice=choice,
+        guarantee=promised,
+        calibration_scores=scores,
+        calibration_errors=(
+            expected_calibration_error(before.probs.numpy(), calibrating),
+            expected_calibration_error(after.probs.numpy(), calibrating),
+        ),
+        accuracy=float((after.classes.numpy() == calibrating).mean()),
+        novel=novel,
+        parts=parts,
+        pool=verdicts,
+        strangers=ood_share(scores, verdicts.id_scores.numpy(), seed=options.seed),
+    )
+
+
+def slot_use(fitted: Fitted) -> Ints:
+    """(S, V): how many accepted images of the pool each prototype claims."""
+    accepted = fitted.pool.decisions == ACCEPT
+    known = fitted.recognizer.num_seen
+    slots = fitted.recognizer.slots
+    places = fitted.pool.classes[accepted] * slots + fitted.pool.subclasses[accepted]
+    return torch.bincount(places, minlength=known * slots).view(known, slots).numpy()
+
+
+def health(use: Ints, names: Sequence[str]) -> list[str]:
+    """How well the prototypes of each class are used, in plain words."""
+    slots = use.shape[1]
+    lines = []
+    for name, own in zip(names, use, strict=True):
+        total = int(own.sum())
+        if not total:
+            lines.append(f"{name}: no image of the pool was accepted.")
+            continue
+        busy = int((own >= 0.05 * total).sum())
+        if slots == 1 or busy == 1:
+            lines.append(f"{name}: all of one kind.")
+        else:
+            lines.append(f"{name}: {busy} kinds, the largest with {own.max() / total:.0%}.")
+    return lines

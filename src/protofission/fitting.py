@@ -1,0 +1,238 @@
+"""Two folders in; a bundle, a triage of the pool and a page out."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import TaskID
+
+from protofission.bundle import Bundle
+from protofission.counting import Count
+from protofission.data.cache import processors
+from protofission.data.images import ImageSets
+from protofission.data.store import StoredViews
+from protofission.embed import Images, ViewCounts, embed
+from protofission.errors import InputError, printable, require
+from protofission.fitted import FitOptions, Fitted, fit_rows, health, slot_use
+from protofission.material import Material, gather
+from protofission.models.encoders import DEFAULT, EncoderSpec, encoder_named
+from protofission.options import override
+from protofission.recognizer import DECISIONS
+from protofission.report.triage import write_triage_page
+from protofission.rows import Names, Row, rows_of, write_rows
+from protofission.session import bars, line, progress_bar
+from protofission.whole import locked
+
+PAGE = "triage.html"
+VIEWS = ViewCounts(plain=1, weak=2, strong=2)
+"""What is embedded of each image."""
+
+
+def fit(
+    labeled: Path | str,
+    unlabeled: Path | str,
+    out: Path | str,
+    options: FitOptions | None = None,
+    *,
+    encoder: str = DEFAULT,
+    encoder_options: Sequence[str] = (),
+    processes: int | None = None,
+    console: Console | None = None,
+    command: str = "protofission.fit",
+) -> Bundle:
+    """Fit a model to labeled images and a pool, and sort the pool by it.
+
+    Stopped or killed, it goes on where it was when called again.
+
+    Args:
+        labeled: a folder with a subfolder for each class, or a list with a column of labels.
+        unlabeled: a folder of images, or a list.
+        out: the folder of the model, a new one.
+        encoder: as `protofission embed` takes it, with `encoder_options` such as `size=128`.
+        processes: how many embed; as many as there are processors, if not said.
+        console: where progress is shown; nothing is, if not said.
+    """
+    labeled, unlabeled, out = (Path(each).expanduser() for each in (labeled, unlabeled, out))
+    options, console = options or FitOptions(), console or Console(quiet=True)
+    require(
+        not out.exists() or (out.is_dir() and not any(out.iterdir())),
+        f"{printable(str(out))} is there already: name a new folder for the model.",
+    )
+    for folder in (labeled, unlabeled):
+        inside = folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
+        require(not inside, f"{printable(str(out))} lies among the images: name one elsewhere.")
+    spec = encoder_named(encoder)
+    for option in encoder_options:
+        spec = override(spec, option)
+    work = out.absolute().with_name(f".{out.absolute().name}.fitting")
+    with locked(work):
+        loaded = spec.load()
+        with _stages(console) as stage:
+            reading = (partial(stage, f"reading {what}") for what in ("labeled images", "the pool"))
+            material = gather(labeled, unlabeled, loaded.decode, work, *reading)
+        for finding in material.findings:
+            line(console, finding)
+        images = Images("fit", ImageSets(material.images), "natural")
+        with progress_bar(console, "embedding") as progress:
+            store = embed(
+                images,
+                spec,
+                work / "store",
+                VIEWS,
+                seed=options.seed,
+                processes=processes or processors(),
+                encoder=loaded,
+                progress=progress,
+            )
+        fitted = _fitted(StoredViews(store), material, store.plan.item[0], options, console)
+        bundle = _bundle(fitted, material, spec, loaded.describe(), options)
+        _write(bundle, fitted, material, work / "model", console, command)
+        (work / "model").replace(out)
+    shutil.rmtree(work, ignore_errors=True)
+    for text in sentences(fitted):
+        line(console, text)
+    line(console, f"The model: {printable(str(out))}, the page: {printable(str(out / PAGE))}")
+    return bundle
+
+
+def sentences(fitted: Fitted) -> list[str]:
+    """What a user wants to know first."""
+    decided = torch.bincount(fitted.pool.decisions, minlength=len(DECISIONS)).tolist()
+    counts = ", ".join(f"{d} {n:,}" for d, n in zip(DECISIONS, decided, strict=True) if n)
+    found = [fitted.choice.sentence(), fitted.guarantee.sentence(), fitted.strangers.sentence()]
+    if fitted.novel is not None:
+        found.append(
+            f"Novel classes, by estimate: {fitted.novel.number}, with a stability of "
+            f"{fitted.novel.stability:.2f}."
+        )
+    return [*found, f"The pool: {counts}."]
+
+
+def _fitted(
+    views: StoredViews, material: Material, width: int, options: FitOptions, console: Console
+) -> Fitted:
+    rows, labeled = torch.arange(len(material.images.labels)), material.num_labeled
+    with _stages(console) as stage:
+        return fit_rows(
+            views,
+            rows[:labeled],
+            material.labels,
+            rows[labeled:],
+            width,
+            options,
+            learn_from=~material.repeated,
+            progress=lambda what, *numbers: stage(f"training {what}", *numbers),
+        )
+
+
+@contextmanager
+def _stages(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Bars that appear one by one: what is under way, what is done, and all."""
+    with bars(console) as shown:
+        tasks: dict[str, TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = shown.add_task(what, total=total)
+            shown.update(tasks[what], completed=done)
+
+        yield show
+
+
+def _bundle(
+    fitted: Fitted,
+    material: Material,
+    spec: EncoderSpec,
+    facts: dict[str, Any],
+    options: FitOptions,
+) -> Bundle:
+    names = material.images.class_names
+    labeled = np.bincount(material.labels, minlength=len(names)).tolist()
+    promised, strangers = fitted.guarantee, fitted.strangers
+    card = {
+        "data": {
+            "labeled": dict(zip(names, labeled, strict=True)),
+            "pool": len(material.pool_paths),
+            "held out": {
+                "to choose and for probabilities": len(fitted.held.choosing),
+                "for the threshold": len(fitted.held.calibrating),
+            },
+            "findings": list(material.findings),
+        },
+        "training": {
+            "method": fitted.method,
+            "options": asdict(options),
+            "choice": fitted.choice.sentence(),
+        },
+        "calibration": {
+            "keep": promised.keep,
+            "guarantee": promised.sentence(),
+            "accuracy on held-out images": fitted.accuracy,
+            "expected calibration error before": fitted.calibration_errors[0],
+            "expected calibration error after": fitted.calibration_errors[1],
+        },
+        "pool": {
+            "strangers": strangers.sentence(),
+            "prototypes": health(slot_use(fitted), names),
+        },
+        "estimates": {
+            "novel classes": _told(fitted.novel),
+            "sub-classes": {
+                name: _told(part) for name, part in zip(names, fitted.parts, strict=False)
+            },
+        },
+    }
+    return Bundle.of(
+        fitted.recognizer, names, spec, facts, fitted.calibration_scores, _finite(card)
+    )
+
+
+def _told(count: Count | None) -> dict[str, Any] | None:
+    return None if count is None else {"number": count.number, "stability": count.stability}
+
+
+def _finite(value: Any) -> Any:
+    """Numbers that are none as nothing, which JSON can say."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write(
+    bundle: Bundle,
+    fitted: Fitted,
+    material: Material,
+    folder: Path,
+    console: Console,
+    command: str,
+) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    bundle.save(folder)
+    names = Names(bundle.class_names, bundle.subclass_names, bundle.cluster_names)
+    rows = rows_of(material.pool_paths, fitted.pool, names)
+    rows += [Row(path, error=reason) for path, reason in material.unreadable.items()]
+    write_rows(folder / "triage.csv", rows, "csv")
+    try:
+        write_rows(folder / "triage.parquet", rows, "parquet")
+    except InputError as missing:
+        line(console, f"No triage.parquet: {missing}")
+    write_triage_page(
+        folder / PAGE,
+        fitted,
+        material.images.pixels[material.num_labeled :],
+        bundle.class_names,
+        bundle.subclass_names,
+        bundle.cluster_names,
+        material.findings,
+        command,
+    )

@@ -1,0 +1,101 @@
+"""What a fitted model says of an image: class, probability, sub-class, ID score, decision."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from protofission.errors import require
+from protofission.fission import FissionHead
+from protofission.models.model import Model
+from protofission.records import NO_CLASS
+
+DECISIONS = ("accept", "reject", "novel")
+ACCEPT, REJECT, NOVEL = range(3)
+
+
+class Verdicts(NamedTuple):
+    """One row an image."""
+
+    probs: Tensor
+    """(N, S): calibrated probabilities of the known classes, given that it is one of them."""
+    classes: Tensor
+    """(N,): the likeliest known class."""
+    subclasses: Tensor
+    """(N,): the prototype of that class that is nearest."""
+    id_scores: Tensor
+    """(N,): higher is more like a known class."""
+    decisions: Tensor
+    """(N,): places in DECISIONS."""
+    clusters: Tensor
+    """(N,): the novel cluster of an image that is novel, NO_CLASS of others."""
+
+
+class Recognizer(nn.Module):
+    """Features of the encoder in, verdicts out.
+
+    An image's ID score is its highest logit among known classes; where there are heads for novel
+    ones, by how much that is above the highest of these. An image is accepted from `threshold` on.
+
+    Args:
+        model: an adapter and a head, the S known classes first.
+        temperature: divides the logits of known classes before their softmax.
+        clusters: whether the heads for novel classes stand for clusters; else what is not accepted
+            is rejected, and they make room for it.
+    """
+
+    temperature: Tensor
+    threshold: Tensor
+
+    def __init__(
+        self,
+        model: Model,
+        num_seen: int,
+        temperature: float = 1.0,
+        threshold: float = -torch.inf,
+        *,
+        clusters: bool = True,
+    ) -> None:
+        super().__init__()
+        require(temperature > 0, f"temperature = {temperature} must be above 0.")
+        self.model, self.num_seen = model.eval().requires_grad_(False), num_seen
+        self.clusters = clusters
+        self.register_buffer("temperature", torch.tensor(float(temperature)))
+        self.register_buffer("threshold", torch.tensor(float(threshold)))
+
+    def calibrated(self, temperature: float, threshold: float) -> Recognizer:
+        """The same with another temperature and threshold."""
+        return Recognizer(self.model, self.num_seen, temperature, threshold, clusters=self.clusters)
+
+    @property
+    def slots(self) -> int:
+        """V."""
+        head = self.model.head
+        return int(head.l.shape[1]) if isinstance(head, FissionHead) else 1
+
+    def forward(self, features: Tensor) -> Verdicts:
+        """(N, D) features as the encoder gives them to the verdicts on N images."""
+        output = self.model(features)
+        logits, seen = output.logits, self.num_seen
+        known, novel = logits[:, :seen], logits[:, seen:]
+        best, classes = known.max(-1)
+        rows = torch.arange(len(classes), device=classes.device)
+        subclasses = output.similarities[rows, classes].argmax(-1)
+        none = torch.full_like(classes, NO_CLASS)
+        refused, clusters = torch.full_like(classes, REJECT), none
+        if novel.shape[1]:
+            best_novel, nearest = novel.max(-1)
+            best = best - best_novel
+            if self.clusters:
+                refused, clusters = torch.full_like(classes, NOVEL), nearest
+        accepted = best >= self.threshold
+        return Verdicts(
+            probs=(known / self.temperature).softmax(-1),
+            classes=classes,
+            subclasses=subclasses,
+            id_scores=best,
+            decisions=torch.where(accepted, torch.full_like(classes, ACCEPT), refused),
+            clusters=torch.where(accepted, none, clusters),
+        )

@@ -1,0 +1,337 @@
+"""The scikit-learn classifier: scikit-learn's own checks, and what it promises beyond them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
+
+from protofission import InputError, PrototypeFissionClassifier
+from protofission.estimator import held_out
+
+FEW = "ignore:.*too few to promise:UserWarning"
+SMALL: dict[str, Any] = {"steps": 20, "width": 16, "prototypes": 2, "random_state": 0}
+CENTRES = np.eye(6)[:, :5] * 8 - (np.arange(6) == 5)[:, None] * 8
+"""Five axes, and a sixth blob opposite to all of them."""
+
+
+def blobs(seed: int, each: int, classes: tuple[int, ...] = (0, 1, 2)) -> tuple[Any, Any]:
+    """Rows about some of the centres, and their classes, in a random order."""
+    random = np.random.default_rng(seed)
+    labels = random.permutation(np.repeat(classes, each))
+    return CENTRES[labels] + random.normal(size=(len(labels), 5)), labels
+
+
+def open_pool(seed: int, labeled: int = 20) -> tuple[Any, Any]:
+    """Blobs 0-2 known, with so many labels each; 3 and 4 strangers; -1 for rows without a label."""
+    rows, labels = blobs(seed, 60, (0, 1, 2, 3, 4))
+    rank = np.array([(labels[:place] == own).sum() for place, own in enumerate(labels)])
+    return rows, np.where((labels < 3) & (rank < labeled), labels, -1)
+
+
+def small(**options: Any) -> PrototypeFissionClassifier:
+    return PrototypeFissionClassifier(**{**SMALL, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted() -> PrototypeFissionClassifier:
+    return small(steps=30).fit(*open_pool(0))
+
+
+@pytest.fixture(scope="module")
+def discovering() -> PrototypeFissionClassifier:
+    return small(n_novel=2, steps=30).fit(*open_pool(0))
+
+
+AGAINST = {
+    "check_classifiers_train": "it wants a class for every row, and a row may be of none",
+    "check_classifiers_classes": "it has a class -1; scikit-learn exempts its own by their names",
+}
+"""The checks that contradict the options as they are, and why."""
+
+
+@pytest.mark.filterwarnings(FEW)
+@parametrize_with_checks([small(steps=5)], expected_failed_checks=lambda _: AGAINST)
+def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):
+    check(estimator)
+
+
+CLOSED = [
+    (estimator, check)
+    for estimator, check in estimator_checks_generator(
+        small(steps=5, reject=False, unlabeled=-99), mark=None
+    )
+    if check.func.__name__ in AGAINST
+]
+
+
+@pytest.mark.parametrize(("estimator", "check"), CLOSED)
+def test_with_other_options_it_passes_these_checks_too(estimator, check):
+    check(estimator)
+
+
+def test_no_check_is_named_that_does_not_exist():
+    assert {check.func.__name__ for _, check in CLOSED} == set(AGAINST)
+
+
+def test_known_rows_are_named_and_strangers_are_not(fitted):
+    rows, labels = blobs(1, 200, (0, 1, 2, 3, 4))
+    known, guesses = labels < 3, fitted.predict(rows)
+    assert fitted.method_ == "orca+pf"
+    assert (guesses[known] == labels[known]).mean() > 0.85
+    assert (guesses[~known] == -1).mean() > 0.85
+
+
+def test_rows_far_away_from_all_classes_are_rejected(fitted):
+    """Opposite to the classes, at any distance."""
+    away = np.array([[1e2], [1e4], [1e6]]) * -CENTRES[:3].sum(0)
+    assert (fitted.predict(away) == -1).all()
+
+
+def test_novel_rows_are_found_and_told_apart(discovering):
+    rows, labels = blobs(1, 100, (0, 1, 2, 3, 4))
+    clusters, novel = discovering.predict_cluster(rows), labels >= 3
+    assert discovering.method_ == "orca+pf"
+    assert (clusters[~novel] == -1).mean() > 0.85
+    same = clusters[novel] == labels[novel] - 3
+    assert max(same.mean(), (clusters[novel] == 4 - labels[novel]).mean()) > 0.85
+    assert np.array_equal(discovering.predict(rows) == -1, clusters >= 0)
+
+
+@pytest.mark.parametrize("keep", [0.8, 0.95])
+def test_keep_promises_its_share_of_fresh_known_rows(keep):
+    """On average over fits; each of them has 1000 fresh rows."""
+    shares = []
+    for seed in range(6):
+        rows, labels = blobs(seed, 40)
+        model = small(steps=5, keep=keep, random_state=seed).fit(rows, labels)
+        fresh, _ = blobs(100 + seed, 334)
+        shares.append((model.predict(fresh) != -1).mean())
+    n = 24
+    spread = (keep * (1 - keep) / (n + 2) / len(shares)) ** 0.5  # of a Beta, over the fits
+    assert keep - 3 * spread < np.mean(shares) < keep + 1 / (n + 1) + 3 * spread
+
+
+def test_without_unlabeled_rows_it_is_supervised_and_still_rejects():
+    model = small().fit(*blobs(0, 40))
+    assert model.method_ == "supervised+pf"
+    rows, labels = blobs(1, 100)
+    assert (model.predict(rows) == labels).mean() > 0.85
+    assert (model.predict(-rows - 8) == -1).mean() > 0.85
+
+
+def test_decisions_follow_score_and_threshold(fitted, discovering):
+    rows, _ = blobs(2, 50, (0, 1, 2, 3, 4))
+    for model in (fitted, discovering):
+        accepted = model.score_samples(rows) >= model.threshold_
+        assert 0 < accepted.mean() < 1
+        assert np.array_equal(model.predict(rows) != -1, accepted)
+        likeliest = model.classes_[model.predict_proba(rows).argmax(1)]
+        assert np.array_equal(model.predict(rows)[accepted], likeliest[accepted])
+
+
+def test_reject_can_be_switched_off_after_the_fit(fitted):
+    rows, _ = blobs(2, 50, (3, 4))
+    closed = pickle.loads(pickle.dumps(fitted)).set_params(reject=False)
+    assert np.array_equal(closed.predict(rows), fitted.predict_proba(rows).argmax(1))
+
+
+def test_log_probabilities_are_those_of_the_probabilities(fitted):
+    rows, _ = blobs(2, 50, (0, 1, 2, 3, 4))
+    probs = fitted.predict_proba(rows)
+    np.testing.assert_allclose(probs.sum(1), 1)
+    np.testing.assert_allclose(np.exp(fitted.decision_function(rows)), probs, atol=1e-12)
+    rows, labels = blobs(0, 40, (0, 1))
+    model = small(steps=5).fit(rows, labels)
+    odds = model.predict_proba(rows)
+    np.testing.assert_allclose(model.decision_function(rows), np.log(odds[:, 1] / odds[:, 0]))
+
+
+def test_prototypes_share_the_rows_of_their_class(fitted):
+    rows, _ = open_pool(0)
+    assert fitted.subclass_usage_.shape == (3, 2)
+    np.testing.assert_allclose(fitted.subclass_usage_.sum(1), 1)
+    guesses, slots = fitted.predict(rows), fitted.predict_subclass(rows)
+    for own in range(3):
+        counts = np.bincount(slots[guesses == own], minlength=2)
+        np.testing.assert_allclose(fitted.subclass_usage_[own], counts / counts.sum())
+    assert fitted.transform(rows).shape == (len(rows), 16)
+    assert len(fitted.get_feature_names_out()) == 16
+
+
+def everything(model: PrototypeFissionClassifier, rows: Any) -> bytes:
+    """All that a model says of rows, bit for bit."""
+    said = (model.predict, model.predict_proba, model.decision_function, model.score_samples)
+    return b"".join(say(rows).tobytes() for say in (*said, model.transform, model.predict_subclass))
+
+
+def test_a_seed_repeats_bit_for_bit_and_another_differs(fitted):
+    rows, marked = open_pool(0)
+    again = clone(fitted).fit(rows, marked)
+    assert everything(again, rows) == everything(fitted, rows)
+    other = clone(fitted).set_params(random_state=1).fit(rows, marked)
+    assert everything(other, rows) != everything(fitted, rows)
+
+
+def test_a_copy_by_pickle_or_joblib_says_the_same(fitted, tmp_path):
+    rows, _ = blobs(3, 30)
+    joblib.dump(fitted, tmp_path / "model.joblib")
+    for copy in (pickle.loads(pickle.dumps(fitted)), joblib.load(tmp_path / "model.joblib")):
+        assert everything(copy, rows) == everything(fitted, rows)
+
+
+def test_training_leaves_torch_as_it_was():
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    try:
+        torch.set_num_threads(2)
+        small(steps=2).fit(*open_pool(0))
+        assert torch.get_num_threads() == 2
+        assert torch.equal(torch.get_rng_state(), state)
+        assert torch.is_grad_enabled()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_the_true_classes_of_unlabeled_rows_cannot_matter():
+    """They never get in: the marker is all there is, whatever it looks like."""
+    rows, marked = open_pool(0)
+    model = small(steps=5).fit(rows, marked)
+    other = small(steps=5, unlabeled=7).fit(rows, np.where(marked == -1, 7, marked))
+    assert model.predict_proba(rows).tobytes() == other.predict_proba(rows).tobytes()
+    assert np.array_equal(
+        np.where(model.predict(rows) == -1, 7, model.predict(rows)), other.predict(rows)
+    )
+
+
+def test_names_of_classes_that_keep_their_order_do_not_matter():
+    rows, marked = open_pool(0)
+    model = small(steps=5).fit(rows, marked)
+    names = np.array(["ape", "bee", "cat"])
+    text = np.where(marked == -1, "-1", names[marked])
+    for targets in (text, text.astype(object), np.where(marked == -1, -1, text.astype(object))):
+        named = small(steps=5).fit(rows, targets)
+        assert named.predict_proba(rows).tobytes() == model.predict_proba(rows).tobytes()
+        guesses = model.predict(rows)
+        assert (
+            named.predict(rows).tolist() == np.where(guesses == -1, "-1", names[guesses]).tolist()
+        )
+
+
+def test_a_permutation_of_class_labels_permutes_predictions():
+    rows, labels = blobs(0, 40)
+    order = np.array([2, 0, 1])
+    fresh, _ = blobs(1, 100)
+    plain = small(reject=False).fit(rows, labels).predict(fresh)
+    permuted = small(reject=False).fit(rows, order[labels]).predict(fresh)
+    assert (order[plain] == permuted).mean() > 0.98
+
+
+def test_small_unsigned_labels_leave_room_for_the_marker():
+    rows, labels = blobs(0, 40)
+    model = small(steps=5).fit(rows, labels.astype(np.uint8))
+    assert set(model.predict(-rows - 8).tolist()) == {-1}
+
+
+def test_offset_and_scale_of_features_do_not_matter():
+    """A large offset would swallow the digits of single precision."""
+    rows, marked = open_pool(0)
+    plain = small(steps=5).fit(rows, marked)
+    moved = small(steps=5).fit(rows * 1e3 + 1e9, marked)
+    np.testing.assert_allclose(
+        plain.predict_proba(rows), moved.predict_proba(rows * 1e3 + 1e9), atol=1e-3
+    )
+
+
+def test_pipelines_searches_and_cross_validation_take_it():
+    rows, marked = open_pool(0, labeled=30)
+    pipe = make_pipeline(StandardScaler(), small(steps=5, keep=0.9))
+    name = "prototypefissionclassifier__prototypes"
+    search = GridSearchCV(pipe, {name: [1, 3]}, cv=2, error_score="raise").fit(rows, marked)
+    assert search.best_estimator_[-1].subclass_usage_.shape == (3, search.best_params_[name])
+    assert cross_val_score(pipe, rows, marked, cv=2, error_score="raise").min() > 0.6
+
+
+def test_score_leaves_unlabeled_rows_out(fitted):
+    rows, marked = open_pool(1)
+    known = marked != -1
+    right = (fitted.predict(rows) == marked)[known].mean()
+    assert fitted.score(rows, marked) == pytest.approx(right)
+    assert fitted.score(rows[known], marked[known]) == pytest.approx(right)
+    with pytest.raises(InputError, match="score wants some"):
+        fitted.score(rows, np.full(len(rows), -1))
+
+
+@given(
+    counts=st.lists(st.integers(1, 40), min_size=2, max_size=5),
+    keep=st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.99]),
+    seed=st.integers(0, 99),
+)
+def test_held_out_labels_are_enough_where_they_can_be_and_no_class_is_emptied(counts, keep, seed):
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    held, total = held_out(labels, keep, seed), len(labels)
+    wanted = max(-(-total // 5), round(1 / (1 - keep)) - 1)
+    assert held.sum() == min(wanted, total // 2, total - len(counts))
+    assert set(labels[~held]) == set(range(len(counts)))
+    shares = [held[labels == own].mean() - held.mean() for own in range(len(counts))]
+    sizes = np.array(counts)
+    if sizes.min() > 2:
+        assert (np.abs(shares) <= 1 / sizes + 0.05).all()
+
+
+def test_too_few_labels_are_told_and_reject_nothing():
+    rows, marked = open_pool(0, labeled=4)
+    with pytest.warns(UserWarning, match=r"6 labels could be held out, too few.*none is rejected"):
+        model = small(steps=2).fit(rows, marked)
+    assert model.threshold_ == -np.inf
+    assert (model.predict(rows) != -1).all()
+    with pytest.warns(UserWarning, match="nearest to a novel class"):
+        model = small(steps=2, n_novel=2).fit(rows, marked)
+    assert model.threshold_ == 0
+
+
+BAD = [
+    ({}, "one class only, 0", lambda rows, y: (rows, np.where(y == 0, 0, -1))),
+    ({}, "holds no label", lambda rows, y: (rows, np.full(len(y), -1))),
+    ({}, "NaN", lambda rows, y: (np.where(rows > 5, np.nan, rows), y)),
+    ({}, "infinity", lambda rows, y: (np.where(rows > 5, np.inf, rows), y)),
+    ({}, "Unknown label type", lambda rows, y: (rows, y + 0.5)),
+    ({}, "inconsistent", lambda rows, y: (rows, y[1:])),
+    ({"n_novel": 2}, "wants unlabeled rows", lambda rows, y: (rows[y != -1], y[y != -1])),
+    ({"n_novel": -1}, "n_novel = -1 must be", lambda rows, y: (rows, y)),
+    ({"steps": 0}, "steps = 0 must be", lambda rows, y: (rows, y)),
+    ({"prototypes": 2.5}, "prototypes = 2.5 must be", lambda rows, y: (rows, y)),
+    ({"width": "8"}, "width = '8' must be", lambda rows, y: (rows, y)),
+    ({"keep": 1.0}, "keep = 1.0 must lie", lambda rows, y: (rows, y)),
+    ({"keep": None}, "keep = None must lie", lambda rows, y: (rows, y)),
+]
+
+
+@pytest.mark.parametrize(("options", "sentence", "spoilt"), BAD)
+def test_what_cannot_be_learned_from_is_refused_in_a_sentence(options, sentence, spoilt):
+    with pytest.raises(ValueError, match=sentence):
+        small(**options).fit(*spoilt(*open_pool(0)))
+
+
+def test_sparse_rows_are_refused_clearly(fitted):
+    rows, marked = open_pool(0)
+    with pytest.raises(TypeError, match=r"[Ss]parse data was passed"):
+        small().fit(csr_array(rows), marked)
+    with pytest.raises(TypeError, match=r"[Ss]parse data was passed"):
+        fitted.predict(csr_array(rows))
+
+
+def test_clusters_without_novel_classes_are_refused(fitted):
+    with pytest.raises(InputError, match="set n_novel above 0"):
+        fitted.predict_cluster(CENTRES)

@@ -1,0 +1,131 @@
+"""Two folders in, a model, a triage and a page out: as a user does it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from protofission.bundle import load
+from protofission.rows import read_rows
+
+ENCODER = ("--encoder", "simclr-cifar10", "--steps", 40, "--processes", 1)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def digit_folders(root, names=("0", "1", "2"), labels=20, pool=80):
+    """Labeled digits 0-2 in folders by these names, and a pool with strangers, 3 and 4."""
+    digits = load_digits()
+    taken = dict.fromkeys(range(5), 0)
+    for place, (pixels, digit) in enumerate(zip(digits.images, digits.target, strict=True)):
+        if digit > 4:
+            continue
+        taken[digit] += 1
+        labeled = digit < 3 and taken[digit] <= labels
+        if not labeled and sum(taken.values()) > pool + 3 * labels:
+            break
+        folder = root / "labeled" / names[digit] if labeled else root / "pool"
+        folder.mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray((pixels * 15.9).astype(np.uint8)).resize((32, 32))
+        image.save(folder / f"{place}-{digit}.png")
+    return root / "labeled", root / "pool"
+
+
+def test_a_model_a_triage_and_a_page_come_out(tmp_path, call):
+    names = ("=1+1", "a, b\n'c'", "名 <b>")
+    labeled, pool = digit_folders(tmp_path, names)
+    (pool / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    model = tmp_path / "model"
+    said = call("fit", labeled, pool, "--out", model, *ENCODER)
+    assert said.code == 0, said.err
+    assert "of no known class" in said.out
+    bundle = load(model)
+    assert set(bundle.class_names) == set(names)
+    rows = list(read_rows(model / "triage.csv"))
+    assert {row.path for row in rows} == {path.name for path in pool.iterdir()}
+    assert [row.path for row in rows if row.error] == ["cut.png"]
+    assert rows == list(read_rows(model / "triage.parquet"))
+    assert {row.decision for row in rows} <= {"accept", "reject", ""}
+    known = [row for row in rows if row.path.split("-")[-1][0] in "012" and not row.error]
+    right = [row.class_name == names[int(row.path.split("-")[-1][0])] for row in known]
+    assert np.mean(right) > 0.7
+    page = (model / "triage.html").read_text()
+    assert "<b>" not in page.replace("<body>", "")
+    assert "名 &lt;b&gt;" in page
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".fitting")]
+    card = call("show", model)
+    assert "accuracy on held-out images" in card.out
+    again = call("fit", labeled, pool, "--out", model, *ENCODER)
+    assert (again.code, again.out) == (2, "")
+    assert "is there already" in again.err
+
+
+def test_a_killed_fit_goes_on_and_comes_to_the_same_model(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, pool=40)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert call("fit", labeled, pool, "--out", whole, *ENCODER).code == 0
+    command = [sys.executable, "-m", "protofission", "fit", labeled, pool, "--out", killed]
+    for seconds in (2.0, 3.5, 5.0):
+        process = subprocess.Popen(
+            [*map(str, command), *map(str, ENCODER)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        time.sleep(seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if killed.exists():
+            load(killed)  # whole, or not there at all
+            break
+    else:
+        assert call("fit", labeled, pool, "--out", killed, *ENCODER).code == 0
+    for name in ("model.safetensors", "calibration.npy", "triage.csv"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
+
+
+def test_novel_classes_are_counted_and_told_apart(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path)
+    model = tmp_path / "model"
+    said = call(
+        "fit", labeled, pool, "--out", model, "--discover", 2, "--prototypes", "auto", *ENCODER
+    )
+    assert said.code == 0, said.err
+    bundle = load(model)
+    assert bundle.cluster_names == ("novel 1", "novel 2")
+    assert set(bundle.card["estimates"]["sub-classes"]) == {"0", "1", "2"}
+    decided = {row.decision for row in read_rows(model / "triage.csv")}
+    assert decided <= {"accept", "novel"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--keep", 1.5), "keep = 1.5"),
+        (("--encoder", "no-such"), "no-such"),
+        (("--discover", "many"), "'many' must be a whole number, or auto"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_written(tmp_path, call, arguments, sentence):
+    labeled, pool = digit_folders(tmp_path, pool=10)
+    said = call("fit", labeled, pool, "--out", tmp_path / "model", *arguments)
+    assert said.code == 2
+    assert sentence in said.err
+    assert len(said.err.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labeled", "pool"]
+
+
+def test_a_model_among_the_images_is_refused(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, pool=10)
+    said = call("fit", labeled, pool, "--out", pool / "model", *ENCODER)
+    assert said.code == 2
+    assert "lies among the images" in said.err
