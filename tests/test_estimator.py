@@ -110,13 +110,15 @@ def test_novel_rows_are_found_and_told_apart(discovering):
     assert np.array_equal(discovering.predict(rows) == -1, clusters >= 0)
 
 
-@pytest.mark.parametrize("keep", [0.8, 0.95])
-def test_keep_promises_its_share_of_fresh_known_rows(keep):
-    """On average over fits; each of them has 1000 fresh rows."""
+@pytest.mark.parametrize(("keep", "strangers"), [(0.8, 0), (0.95, 0), (0.95, 20)])
+def test_keep_promises_its_share_of_fresh_known_rows(keep, strangers):
+    """On average over fits, without a pool and with one; each has 1002 fresh rows."""
     shares = []
     for seed in range(6):
         rows, labels = blobs(seed, 40)
-        model = small(steps=5, keep=keep, random_state=seed).fit(rows, labels)
+        pool, _ = blobs(50 + seed, strangers, (0, 1, 2, 3, 4))
+        marked = np.append(labels, np.full(len(pool), -1))
+        model = small(steps=5, keep=keep, random_state=seed).fit(np.vstack([rows, pool]), marked)
         fresh, _ = blobs(100 + seed, 334)
         shares.append((model.predict(fresh) != -1).mean())
     n = 24

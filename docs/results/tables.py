@@ -1,7 +1,7 @@
 """Fill the tables of docs/results.md from the JSON files beside this one.
 
     python docs/results/tables.py                     refill the page
-    python docs/results/tables.py SUITE_FOLDER NAME   take results.json of a finished suite as NAME.json
+    python docs/results/tables.py SUITE_FOLDER NAME   take a finished suite as NAME.json
 
 A table is asked for by a comment, `<!-- NAME | PANEL | QUANTITIES -->`, and stands below it up to
 `<!-- end -->`; `differences` or `curves` after NAME asks for these.
@@ -77,7 +77,7 @@ def table(name: str, panel: str, quantities: list[str]) -> str:
     several = len({e["x"] for e in entries}) > 1
     rows: dict[tuple, dict[str, dict]] = {}
     for entry in entries:
-        title = f"{entry['row']} − {entry['against']}" if signed else entry["row"]
+        title = f"{entry['row']} against {entry['against']}" if signed else entry["row"]
         if several:
             if entry["quantity"] == quantities[0]:
                 rows.setdefault((title,), {})[f"{entry['x']:g}"] = entry
@@ -90,7 +90,7 @@ def table(name: str, panel: str, quantities: list[str]) -> str:
         shown = [
             number(quantities[0] if several else column, cells[column], signed)
             if column in cells
-            else "–"
+            else ""
             for column in columns
         ]
         count = next(iter(cells.values()))["n"]

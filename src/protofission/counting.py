@@ -158,7 +158,7 @@ def _directions(rows: Floats) -> Floats:
     kept = [max(0, dimensions - DIRECTIONS), dimensions - 1]
     variances, axes = eigh(rows.T @ rows, subset_by_index=kept)
     carry = variances > 1e-9 * max(variances[-1], np.finfo(float).tiny)
-    return rows @ axes[:, carry] if carry.any() else np.zeros((len(rows), 1))
+    return np.asarray(rows @ axes[:, carry]) if carry.any() else np.zeros((len(rows), 1))
 
 
 def _whitened(points: Floats, residuals: Floats) -> Floats:

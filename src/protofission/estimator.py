@@ -64,9 +64,9 @@ class PrototypeFissionClassifier(
         width: features that `transform` gives.
         steps: of training.
         keep: the share of rows of known classes that is to be accepted; fresh rows like the labeled
-            ones are, on average over fits. Fewer than 1 / (1 - keep) - 1 held-out labels cannot
-            promise it: then a warning is given, and nothing is rejected, or where there are novel
-            classes what is nearest to one of these.
+            ones are, on average over fits; with 20 held-out labels one fit is off by 0.05 or so.
+            Fewer than 1 / (1 - keep) - 1 of them cannot promise it: then a warning is given, and
+            nothing is rejected, or where novel classes are looked for what is nearest to one.
         reject: whether `predict` says `unlabeled` of a row that is of no known class, or names the
             likeliest one all the same. It may be changed after `fit`.
         unlabeled: marks rows without a label in `y`, and rows of no known class in `predict`. Among

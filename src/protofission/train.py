@@ -170,8 +170,8 @@ def _learn_from(
 ) -> None:
     """What is taken from the data before the first step: standardisation, and prototypes."""
     if isinstance(model.backbone, Adapter):
-        inputs = (data.labeled, data.unlabeled)
-        chunks = (augmentations.plain(c) for part in inputs for c in torch.split(part, CHUNK))
+        parts = [part for part in (data.labeled, data.unlabeled) if len(part)]
+        chunks = (augmentations.plain(c) for part in parts for c in torch.split(part, CHUNK))
         model.backbone.standardise_by(chunks)
     if experiment.head.init == "data":
         generator = step_rng(experiment.seed, 0, "images that prototypes start from")

@@ -19,8 +19,8 @@ def log_loss(logits: list[list[float]], labels: list[int], temperature: float) -
 
 
 def best_temperature(logits: list[list[float]], labels: list[int], steps: int) -> float:
-    """The best T of a geometric grid over 0.05 ... 20."""
-    grid = [0.05 * 400 ** (step / steps) for step in range(steps + 1)]
+    """The best T of a geometric grid over 0.5 ... 20."""
+    grid = [0.5 * 40 ** (step / steps) for step in range(steps + 1)]
     return min(grid, key=lambda temperature: log_loss(logits, labels, temperature))
 
 
