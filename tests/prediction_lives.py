@@ -1,10 +1,12 @@
 """Runs predictions that are killed at every moment they write; run as a script.
 
-    python prediction_lives.py every BUNDLE SOURCE OUT    a life is killed at its 1st write, ...
-    python prediction_lives.py once BUNDLE SOURCE OUT     two processes compute, all are killed
+    python prediction_lives.py BUNDLE SOURCE FOLDER
 
-Python and torch are imported once: each life is a fork of this process. Writes are also torn in
-two, and some lives end on a full disk. Prints the number of kills.
+Lives that write FOLDER/every.csv are killed at their first write, at their second, and so on, some
+writes are torn in two, and some lives end on a full disk; each time the next ends in the bytes of
+FOLDER/whole.csv. A last life writes FOLDER/shared.csv by two processes, and is killed in the
+middle. Python and torch are imported once: each life is a fork of this process. Prints the number
+of kills.
 """
 
 import os
@@ -15,9 +17,10 @@ from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
-import protofission.predicting as predicting
+import protofission.predictor as predictor
 from protofission.errors import InputError
 from protofission.journal import Journal
+from protofission.predicting import predict
 
 
 def die() -> None:
@@ -50,7 +53,13 @@ def killed_at(moment: int) -> None:
 
 
 def life(
-    bundle: Path, source: Path, out: Path, moment: int | None = None, room: int | None = None
+    bundle: Path,
+    source: Path,
+    out: Path,
+    moment: int | None = None,
+    *,
+    room: int | None = None,
+    **options: object,
 ) -> int:
     """A child that predicts; how it ended."""
     child = os.fork()
@@ -60,7 +69,7 @@ def life(
         if moment is not None:
             killed_at(moment)
         try:
-            predicting.predict(bundle, [source], out)
+            predict(bundle, [source], out, **options)
         except InputError:
             os._exit(2)
         except BaseException:
@@ -71,7 +80,7 @@ def life(
 
 def every(bundle: Path, source: Path, out: Path) -> int:
     """A life for each moment, each from where the last one left it; then all from nothing."""
-    journal = out.with_name(f".{out.name}.rows")
+    journal, whole = out.with_name(f".{out.name}.rows"), out.with_name("whole.csv")
     for afresh in (False, True):
         for moment in range(1, 100):
             if afresh:
@@ -86,26 +95,23 @@ def every(bundle: Path, source: Path, out: Path) -> int:
                 break
             if afresh:
                 assert life(bundle, source, out) == 0
-                assert out.read_bytes() == whole(out)
+                assert out.read_bytes() == whole.read_bytes()
     raise AssertionError("no life came to its end")
 
 
-def whole(out: Path) -> bytes:
-    return out.with_name("whole.csv").read_bytes()
-
-
-def once(bundle: Path, source: Path, out: Path) -> int:
+def shared(bundle: Path, source: Path, out: Path) -> None:
     """Two processes compute, until the first one is killed in the middle."""
-    predicting.SHORT = -1.0  # other processes, however little it is
+    predictor.SHORT = -1.0  # other processes, however little it is
 
     def progress(done: int, total: int) -> None:
         if done > total // 2:
             die()
 
-    predicting.predict(bundle, [source], out, processes=2, progress=progress)
-    return 0
+    assert life(bundle, source, out, processes=2, progress=progress) == -signal.SIGKILL
 
 
 if __name__ == "__main__":
-    predicting.MOST_IMAGES = 8
-    print({"every": every, "once": once}[sys.argv[1]](*map(Path, sys.argv[2:])))
+    predictor.MOST_IMAGES = 8
+    model, photos, folder = map(Path, sys.argv[1:])
+    print(every(model, photos, folder / "every.csv"))
+    shared(model, photos, folder / "shared.csv")

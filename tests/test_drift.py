@@ -56,7 +56,7 @@ def test_the_same_images_show_no_drift(photos: Path, tmp_path: Path):
         for name, share in (("cat", 0.75), ("=dog, 2", 0.25))
     )
     assert found.errors == 1
-    assert found.lines()[:2] == [found.scores.sentence(), "1 images cannot be read."]
+    assert found.lines()[:2] == [found.scores.sentence(), "1 image cannot be read."]
     assert len(found.lines()) == 4
 
 

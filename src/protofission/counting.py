@@ -31,6 +31,8 @@ RECURS = 2 / 3
 """The Jaccard index from which on a cluster is the same one in both halves."""
 FEWEST = 5
 """Rows of a cluster that may count."""
+LABELS = 6
+"""Labeled rows of a class that are needed: with fewer kept aside nothing would pass for new."""
 STARTS = 4
 """Places tried for each next cluster."""
 
@@ -66,7 +68,7 @@ def count_novel(
     """The number of classes in the pool that no label names; 0 if nothing is new.
 
     Args:
-        labeled: (L, D) features, three of each known class at least.
+        labeled: (L, D) features, LABELS of each known class at least.
         labels: (L,): their classes, any whole numbers.
         pool: (U, D) features, of known classes and others; of many, ROWS are looked at.
         most: the largest answer; by default twice the known classes, from 10 to 40.
@@ -84,8 +86,8 @@ def count_novel(
     names, classes, sizes = np.unique(given, return_inverse=True, return_counts=True)
     rarest = int(sizes.argmin())
     require(
-        sizes[rarest] >= 3,
-        f"Class {names[rarest]} has {sizes[rarest]} labeled rows: counting wants 3 or more.",
+        sizes[rarest] >= LABELS,
+        f"Class {names[rarest]} has {sizes[rarest]} labeled rows: counting wants {LABELS} or more.",
     )
     most = _most(min(max(10, 2 * len(names)), 40) if most is None else most)
     center = np.concatenate([known, rows]).mean(0, dtype=np.float64)
@@ -169,7 +171,7 @@ def _whitened(points: Floats, residuals: Floats) -> Floats:
     variances, axes = np.linalg.eigh(scatter)
     # a class of equal rows has no scatter: let the points' own be the smallest unit
     floor = max(1e-6 * points.var(0).mean(), np.finfo(float).tiny)
-    return points @ (axes / np.sqrt(np.maximum(variances, floor)))
+    return np.asarray(points @ (axes / np.sqrt(np.maximum(variances, floor))))
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ class _Clusters:
 
 def _distances(points: Floats, centers: Floats) -> Floats:
     squares = (points * points).sum(1)[:, None] + (centers * centers).sum(1)
-    return np.maximum(squares - 2 * points @ centers.T, 0.0)
+    return np.asarray(np.maximum(squares - 2 * points @ centers.T, 0.0))
 
 
 def _settled(points: Floats, centers: Floats, anchors: _Anchors, turns: int) -> _Clusters:
@@ -287,7 +289,7 @@ def _new_clusters(
     anchor = np.zeros(len(classes), bool)
     for name in range(known):
         places = random.permutation(np.flatnonzero(classes == name))
-        anchor[places[: max(2, round(2 / 3 * len(places)))]] = True
+        anchor[places[: round(2 / 3 * len(places))]] = True
     own, sizes = classes[anchor], np.bincount(classes[anchor])
     residuals = labeled[anchor] - _Anchors.of(labeled[anchor], own, known).means[own]
     residuals *= np.sqrt(sizes / (sizes - 1))[own, None]

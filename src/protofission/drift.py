@@ -13,9 +13,8 @@ import numpy as np
 from protofission.calibration import Drift, drift_test
 from protofission.data.cache import Progress
 from protofission.errors import printable
-from protofission.predicting import Work
+from protofission.predictor import Work
 from protofission.recognizer import ACCEPT, DECISIONS
-from protofission.workers import check_processes
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,11 @@ class DriftReport:
 
     def lines(self) -> list[str]:
         """In plain words, the verdict first."""
-        errors = [f"{self.errors:,} images cannot be read."] if self.errors else []
+        errors = (
+            [f"{self.errors:,} image{'s' * (self.errors != 1)} cannot be read."]
+            if self.errors
+            else []
+        )
         return [self.scores.sentence(), *errors, *(share.line() for share in self.classes)]
 
 
@@ -64,7 +67,6 @@ def drift(
         processes: how many compute, as for `predict`.
         progress: called with the images that are done, and all.
     """
-    check_processes(processes)
     work = Work.of(bundle_folder, sources, processes)
     bundle = work.predictor.bundle
     scores: list[float] = []

@@ -107,6 +107,7 @@ def ablation(setting: Setting) -> Suite:
         "without L_cst": ("orca+pf", ("method.consistency_weight=0",)),
         "without L_div": ("orca+pf", ("method.diversity_weight=0",)),
         "without L_ldiv": ("orca+pf", ("method.local_diversity_weight=0",)),
+        "L_div of weight 0.3": ("orca+pf", ("method.diversity_weight=0.3",)),
     }
     return Suite(
         "ablation",
@@ -119,7 +120,8 @@ def ablation(setting: Setting) -> Suite:
         ACCURACIES,
         pairs=tuple((row, "full") for row in parts if row != "full"),
         published=_of(ABLATION, setting.datasets),
-        note="Without L_div, L_ldiv is left out too, as it stands in the same bracket.",
+        note="Without L_div, L_ldiv is left out too, as it stands in the same bracket. The paper's "
+        "weight of L_div is 0.001 on CIFAR-10 and 0.01 on CIFAR-100; 0.3 is ours.",
     )
 
 
