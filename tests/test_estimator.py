@@ -9,8 +9,6 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -19,7 +17,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from protofission import InputError, PrototypeFissionClassifier
-from protofission.estimator import held_out
 
 FEW = "ignore:.*too few to promise:UserWarning"
 SMALL: dict[str, Any] = {"steps": 20, "width": 16, "prototypes": 2, "random_state": 0}
@@ -273,23 +270,6 @@ def test_score_leaves_unlabeled_rows_out(fitted):
     assert fitted.score(rows[known], marked[known]) == pytest.approx(right)
     with pytest.raises(InputError, match="score wants some"):
         fitted.score(rows, np.full(len(rows), -1))
-
-
-@given(
-    counts=st.lists(st.integers(1, 40), min_size=2, max_size=5),
-    keep=st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.99]),
-    seed=st.integers(0, 99),
-)
-def test_held_out_labels_are_enough_where_they_can_be_and_no_class_is_emptied(counts, keep, seed):
-    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
-    held, total = held_out(labels, keep, seed), len(labels)
-    wanted = max(-(-total // 5), round(1 / (1 - keep)) - 1)
-    assert held.sum() == min(wanted, total // 2, total - len(counts))
-    assert set(labels[~held]) == set(range(len(counts)))
-    shares = [held[labels == own].mean() - held.mean() for own in range(len(counts))]
-    sizes = np.array(counts)
-    if sizes.min() > 2:
-        assert (np.abs(shares) <= 1 / sizes + 0.05).all()
 
 
 def test_too_few_labels_are_told_and_reject_nothing():

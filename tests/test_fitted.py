@@ -47,20 +47,20 @@ def fitted(options=OPTIONS, pool_counts=(60, 60, 60, 60, 0), **more):
 @given(
     st.lists(st.integers(1, 30), min_size=2, max_size=8).filter(lambda c: max(c) > 1),
     st.floats(0.05, 0.9),
+    st.sampled_from([0.5, 0.9, 0.95]),
     st.integers(0, 5),
 )
-def test_what_is_held_out_is_apart_and_every_class_stays_in_training(counts, share, seed):
+def test_what_is_held_out_is_apart_and_every_class_stays_in_training(counts, share, keep, seed):
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
-    held = hold_out(labels, share, seed)
+    held = hold_out(labels, share, keep, seed)
     together = np.concatenate(held)
     assert sorted(together.tolist()) == list(range(len(labels)))
     assert set(labels[held.training].tolist()) == set(range(len(counts)))
-    out = np.concatenate([held.choosing, held.calibrating])
-    for label, count in enumerate(counts):
-        wanted = min(max(round(share * count), 1), count - 1)
-        assert (labels[out] == label).sum() == wanted
-    assert len(held.choosing) == len(out) // 3
-    again = hold_out(labels, share, seed)
+    out = len(held.choosing) + len(held.calibrating)
+    wanted = max(math.ceil(share * len(labels)), {0.5: 2, 0.9: 14, 0.95: 29}[keep])
+    assert out == min(wanted, len(labels) // 2, len(labels) - len(counts))
+    assert len(held.choosing) == out // 3
+    again = hold_out(labels, share, keep, seed)
     assert all(np.array_equal(*pair) for pair in zip(held, again, strict=True))
 
 

@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
+import protofission
 from protofission.bundle import load
+from protofission.fitted import FitOptions
 from protofission.rows import read_rows
 
 ENCODER = ("--encoder", "simclr-cifar10", "--steps", 40, "--processes", 1)
@@ -129,3 +131,23 @@ def test_a_model_among_the_images_is_refused(tmp_path, call):
     said = call("fit", labeled, pool, "--out", pool / "model", *ENCODER)
     assert said.code == 2
     assert "lies among the images" in said.err
+
+
+def test_the_example_s_folders_fit(tmp_path, project, monkeypatch):
+    """examples/fit_digits.py with a smaller encoder and pool."""
+    monkeypatch.syspath_prepend(str(project / "examples"))
+    from fit_digits import write_folders
+
+    write_folders(tmp_path, labels=20, pool=150)
+    options = FitOptions(steps=60)
+    out = tmp_path / "model"
+    fitted = protofission.fit(
+        tmp_path / "labeled", tmp_path / "pool", out, options, encoder="simclr-cifar10", processes=1
+    )
+    assert fitted.fingerprint == protofission.load(out).fingerprint
+    new = sorted((tmp_path / "new").iterdir())[:100]
+    summary = protofission.predict(out, new, tmp_path / "new.csv")
+    assert (summary.rows, summary.errors) == (100, 0)
+    rows = list(read_rows(tmp_path / "new.csv"))
+    known = [row for row in rows if row.path[-5] in "01234"]
+    assert np.mean([row.class_name == row.path[-5] for row in known]) > 0.6

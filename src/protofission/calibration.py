@@ -97,6 +97,11 @@ def conformal_threshold(scores: ArrayLike, keep: float) -> float:
     return guarantee(scores, keep).threshold
 
 
+def images_needed(keep: float) -> int:
+    """The fewest held-out images that can set a threshold: (n + 1)(1 - keep) is at least 1."""
+    return math.ceil((1 - EXACTNESS) / (1 - keep)) - 1
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """A threshold and what it promises of new images that are drawn like the held-out ones."""
@@ -117,7 +122,7 @@ class Guarantee:
     @property
     def needed(self) -> int:
         """The fewest images for which such a promise can be kept by a threshold."""
-        return math.ceil((1 - EXACTNESS) / (1 - self.keep)) - 1
+        return images_needed(self.keep)
 
     def sentence(self) -> str:
         """The promise in plain words."""

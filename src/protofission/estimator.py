@@ -23,14 +23,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from protofission.calibration import best_temperature, conformal_threshold
+from protofission.calibration import best_temperature, conformal_threshold, images_needed
 from protofission.data.feature_views import FeatureViews
 from protofission.data.images import TrainingData
 from protofission.errors import require
-from protofission.learning import Learning, learned
+from protofission.learning import Learning, held_out, learned
 from protofission.models.model import Model
 from protofission.recognizer import ACCEPT, Recognizer, Verdicts
-from protofission.rng import step_rng
 from protofission.threads import one_thread
 
 Floats = NDArray[np.float64]
@@ -131,7 +130,8 @@ class PrototypeFissionClassifier(
         )
         self.n_novel_ = int(self.n_novel)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        held = held_out(labels, float(self.keep), seed)
+        wanted = max(math.ceil(HELD_OUT * len(labels)), images_needed(float(self.keep)))
+        held = held_out(labels, wanted, seed)
         learns = np.ones(len(free), bool)
         learns[~free] = ~held
         self.mean_, self.scale_ = features[learns].mean(0), features[learns].std(0)
@@ -280,21 +280,6 @@ class PrototypeFissionClassifier(
         with torch.no_grad():
             found = [self.recognizer_(some) for some in torch.split(rows, CHUNK)]
         return Verdicts(*map(torch.cat, zip(*found, strict=True)))
-
-
-def held_out(labels: Ints, keep: float, seed: int) -> Bools:
-    """(L,): labels to calibrate by, of each class its share, of which one at least is learned."""
-    counts = np.bincount(labels)
-    wanted = max(math.ceil(HELD_OUT * len(labels)), math.ceil(1 / (1 - keep) - 1e-9) - 1)
-    order = torch.randperm(len(labels), generator=step_rng(seed, 0, "held-out labels")).numpy()
-    order = order[np.argsort(labels[order], kind="stable")]
-    own = labels[order]
-    rank = np.arange(len(labels)) - (np.cumsum(counts) - counts)[own]
-    turn = np.where(rank < counts[own] - 1, (rank + 0.5) / counts[own], np.inf)
-    some = np.argsort(turn, kind="stable")[: min(wanted, len(labels) // 2)]
-    found = np.zeros(len(labels), bool)
-    found[order[some[np.isfinite(turn[some])]]] = True
-    return found
 
 
 def _usage(verdicts: Verdicts, classes: int, slots: int) -> Floats:

@@ -23,13 +23,14 @@ from protofission.calibration import (
     best_temperature,
     expected_calibration_error,
     guarantee,
+    images_needed,
     ood_share,
 )
 from protofission.counting import Count, count_novel, count_parts
 from protofission.data.datasets import Augmentations
 from protofission.data.images import Labels, TrainingData
 from protofission.errors import require
-from protofission.learning import Learning, learned
+from protofission.learning import Learning, held_out, learned
 from protofission.models.model import Model
 from protofission.recognizer import ACCEPT, Recognizer, Verdicts
 from protofission.rng import step_rng
@@ -60,7 +61,7 @@ class FitOptions:
     prototypes: int | Literal["auto"] = 5
     """V, the prototypes of a class."""
     held_out: float = 0.3
-    """The share of the labeled images that is held out."""
+    """The share of the labeled images that is held out; more, up to half, if `keep` wants more."""
     steps: int = 300
     """Of the training of each model."""
     width: int = 256
@@ -161,7 +162,7 @@ def fit_rows(
         width: D, features of a row.
         learn_from: (U,): which rows of the pool may be learned from.
     """
-    held = hold_out(labels, options.held_out, options.seed)
+    held = hold_out(labels, options.held_out, options.keep, options.seed)
     known = int(labels.max()) + 1
     training = TrainingData(
         labeled=labeled[held.training],
@@ -192,23 +193,14 @@ def fit_rows(
     return _calibrated(views, chosen, labeled, labels, pool, held, choice, options, novel, parts)
 
 
-def hold_out(labels: Labels, share: float, seed: int) -> Held:
-    """Hold out a share of each class, of which one stays for training; a third of them chooses."""
-    generator = step_rng(seed, 0, "held-out labels")
-    order = torch.randperm(len(labels), generator=generator).numpy()
-    order = order[np.argsort(labels[order], kind="stable")]
-    counts = np.bincount(labels)
-    firsts = np.cumsum(counts) - counts
-    rank = np.arange(len(labels)) - np.repeat(firsts, counts)
-    wanted = np.minimum(np.maximum(np.rint(share * counts), 1), counts - 1)
-    out = order[rank < np.repeat(wanted, counts)]
-    out = out[torch.randperm(len(out), generator=generator).numpy()]
+def hold_out(labels: Labels, share: float, keep: float, seed: int) -> Held:
+    """Hold out a share of the labels, or what `keep` wants; a third of them chooses."""
+    wanted = max(math.ceil(share * len(labels)), math.ceil(1.5 * images_needed(keep)))
+    held = held_out(labels, wanted, seed)
+    generator = step_rng(seed, 0, "labels that choose")
+    out = np.flatnonzero(held)[torch.randperm(int(held.sum()), generator=generator).numpy()]
     first = len(out) // 3
-    return Held(
-        training=np.sort(order[rank >= np.repeat(wanted, counts)]),
-        choosing=np.sort(out[:first]),
-        calibrating=np.sort(out[first:]),
-    )
+    return Held(np.flatnonzero(~held), np.sort(out[:first]), np.sort(out[first:]))
 
 
 def verdicts_on(recognizer: Recognizer, views: Augmentations, rows: Tensor) -> Verdicts:

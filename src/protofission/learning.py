@@ -6,13 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from protofission.data.datasets import Augmentations
-from protofission.data.images import TrainingData
+from protofission.data.images import Labels, TrainingData
 from protofission.experiment import Experiment
 from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
 from protofission.presets import preset
+from protofission.rng import step_rng
 from protofission.train import start, train
 
 Progress = Callable[[int, int], None]
@@ -62,6 +67,23 @@ class Learning:
         """A head whose prototypes start from the data, if it has any: that takes fewer steps."""
         start: Literal["random", "data"] = "random" if head.kind == "linear" else "data"
         return replace(head, prototypes=self.prototypes, init=start)
+
+
+def held_out(labels: Labels, wanted: int, seed: int) -> NDArray[np.bool_]:
+    """(L,): which labels are not learned from: so many of them, but half of all at most.
+
+    Of each class its share is held out, and at least one stays.
+    """
+    counts = np.bincount(labels)
+    order = torch.randperm(len(labels), generator=step_rng(seed, 0, "held-out labels")).numpy()
+    order = order[np.argsort(labels[order], kind="stable")]
+    own = labels[order]
+    rank = np.arange(len(labels)) - (np.cumsum(counts) - counts)[own]
+    turn = np.where(rank < counts[own] - 1, (rank + 0.5) / counts[own], np.inf)
+    some = np.argsort(turn, kind="stable")[: min(wanted, len(labels) // 2)]
+    found = np.zeros(len(labels), bool)
+    found[order[some[np.isfinite(turn[some])]]] = True
+    return found
 
 
 def learned(
