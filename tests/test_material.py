@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from protofission import material
 from protofission.errors import InputError
 from protofission.material import gather
 
@@ -107,3 +108,9 @@ def test_what_cannot_be_fitted_is_refused_in_a_sentence(tmp_path, labeled, pool,
 def test_small_classes_are_named(tmp_path):
     found = gathered(tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3}, {"1.png": 4})
     assert "Classes with fewer than 10 labeled images: a (2), b (1)." in found.findings
+
+
+def test_more_classes_than_a_cpu_bears_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(material, "MOST_CLASSES", 2)
+    with pytest.raises(InputError, match="There are 3 classes, and a fit takes at most 2"):
+        gathered(tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3, "c/1.png": 5}, {"1.png": 4})

@@ -48,6 +48,9 @@ CHUNK = 4096
 COUNTED = 4000
 """Images of the pool, and labeled ones, that are looked at to count."""
 MOST_PARTS = 10
+"""Sub-classes that a class may be found to have."""
+MOST_ROOM = 50
+"""Heads that make room for strangers where nobody asks what they are."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,8 @@ class FitOptions:
             0 < self.held_out < 1, f"held_out = {self.held_out} must be between 0 and 1, as 0.3."
         )
         require(
-            self.discover == "auto" or 0 <= self.discover <= 10_000,
-            f"discover = {self.discover} must be a number of novel classes, or auto.",
+            self.discover == "auto" or 0 <= self.discover <= 1000,
+            f"discover = {self.discover} must be a number of novel classes up to 1000, or auto.",
         )
         require(
             self.prototypes == "auto" or 1 <= self.prototypes <= 100,
@@ -186,7 +189,7 @@ def fit_rows(
     learning = Learning(CONTROL, slots, options.width, options.steps, options.seed)
     control = learned(learning, training, views, _named(progress, "the control"))
     learning = replace(learning, method=METHOD)
-    open_world = replace(training, num_classes=known + (wanted or known))
+    open_world = replace(training, num_classes=known + (wanted or min(known, MOST_ROOM)))
     model = learned(learning, open_world, views, _named(progress, "the model"))
     choice = choose(views, control, model, labeled[held.choosing], labels[held.choosing], known)
     chosen = Recognizer(control if choice.pool_hurts else model, known, clusters=wanted > 0)

@@ -20,6 +20,8 @@ FEW = 10
 """A class with fewer labeled images is called small."""
 BLOCK = 1024
 """Images that are copied at a time."""
+MOST_CLASSES = 1000
+"""With more, a step of training on a CPU takes seconds and gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,11 @@ def _renumbered(known: ImageSet, used: NDArray[np.int64]) -> tuple[Labels, tuple
         len(names) >= 2,
         f"Images of {len(names)} class{'es' * (len(names) != 1)} can be used ({shown}), and to "
         "tell classes apart takes two: add a folder of another class.",
+    )
+    require(
+        len(names) <= MOST_CLASSES,
+        f"There are {len(names):,} classes, and a fit takes at most {MOST_CLASSES:,}: fit groups of "
+        "them, or embed the images and use `protofission train`.",
     )
     require(
         int(np.bincount(labels).max()) >= 2,
