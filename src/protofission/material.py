@@ -151,8 +151,8 @@ def _renumbered(known: ImageSet, used: NDArray[np.int64]) -> tuple[Labels, tuple
     )
     require(
         len(names) <= MOST_CLASSES,
-        f"There are {len(names):,} classes, and a fit takes at most {MOST_CLASSES:,}: fit groups of "
-        "them, or embed the images and use `protofission train`.",
+        f"There are {len(names):,} classes, and a fit takes at most {MOST_CLASSES:,}: fit groups "
+        "of them, or embed the images and use `protofission train`.",
     )
     require(
         int(np.bincount(labels).max()) >= 2,
