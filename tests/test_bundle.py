@@ -38,11 +38,13 @@ def saved(folder: Path, bundle: Bundle | None = None) -> Path:
 
 
 def edited(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
-    """A bundle whose bundle.json was changed."""
+    """A bundle whose bundle.json was changed by someone who knows of the seal."""
     path = folder / MANIFEST
     content = json.loads(path.read_bytes())
+    content.pop("seal", None)
     edit(content)
-    path.write_text(json.dumps(content))
+    plain = json.dumps(content, sort_keys=True).encode()
+    path.write_text(json.dumps({**content, "seal": hashlib.sha256(plain).hexdigest()}))
     return folder
 
 
@@ -186,6 +188,20 @@ def test_a_file_of_which_any_byte_is_another_is_refused(name: str, tmp_path: Pat
     load(folder)
     (folder / name).unlink()
     refused(folder, f"{name} is missing")
+
+
+@pytest.mark.parametrize("key", ["class_names", "card", "protofission", "seal"])
+def test_a_bundle_json_that_was_edited_by_hand_is_refused(key: str, tmp_path: Path):
+    folder = saved(tmp_path / "b")
+    content = json.loads((folder / MANIFEST).read_bytes())
+    changed = {
+        "class_names": ["x", *content["class_names"][1:]],
+        "card": {"accuracy": 1},
+        "protofission": "9",
+        "seal": "0" * 64,
+    }
+    (folder / MANIFEST).write_text(json.dumps({**content, key: changed[key]}))
+    refused(folder, "bundle.json is not as it was saved")
 
 
 def test_a_cut_bundle_json_is_refused(tmp_path: Path):

@@ -43,3 +43,14 @@ def test_the_example_runs_as_a_user_runs_it(tmp_path: Path) -> None:
     accuracy, purity = map(float, re.findall(r"\d\.\d{3}", done.stdout)[:2])
     assert accuracy > 0.95
     assert purity > 0.3  # five digits behind each class: a blind cut gives 0.2
+
+
+def test_the_tables_of_the_results_are_those_of_their_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "results"))
+    import tables
+
+    text = (ROOT / "docs" / "results.md").read_text()
+    assert text.count("<!-- end -->") > 5
+    assert tables.filled(text) == text

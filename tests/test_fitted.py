@@ -111,7 +111,9 @@ def test_the_control_is_kept_where_the_model_errs_more_often_by_over_a_standard_
         return choose(views, Answering(control), Answering(model), rows, np.zeros(20, int), 3)
 
     assert chosen(4, 0) == Choice(20, 1.0, 0.8, True)
-    assert "the control is kept" in chosen(4, 0).sentence()
+    assert "the pool hurts" in chosen(4, 0).sentence()
+    assert "too little to tell" in chosen(1, 0).sentence()
+    assert "does not hurt" in chosen(0, 5).sentence()
     for lost, won in ((1, 0), (4, 3), (0, 5), (0, 0)):
         assert not chosen(lost, won).pool_hurts
     assert "Too few labels" in Choice(0, math.nan, math.nan, False).sentence()
@@ -174,3 +176,16 @@ def test_slots_in_use_are_counted_over_accepted_images():
 def test_options_that_cannot_be_are_refused(options, sentence):
     with pytest.raises(InputError, match=sentence):
         FitOptions(**options)
+
+
+def test_where_nothing_can_be_promised_novel_is_what_is_nearer_to_a_cluster():
+    rows, labels = blobs((4, 4, 4))
+    pool, truth = blobs((60, 60, 60, 60), seed=1)
+    views = FeatureViews.of(rows, pool)
+    for discover, threshold in ((1, 0.0), (0, -math.inf)):
+        options = FitOptions(steps=60, width=8, prototypes=2, discover=discover)
+        found = fit_rows(views, rows, labels, pool, 8, options)
+        assert float(found.recognizer.threshold) == threshold
+        novel = found.pool.decisions.numpy() == NOVEL
+        assert (novel[truth == 3].mean() > 0.8) == (discover > 0)
+        assert ("nearer to a novel cluster" in found.promise()) == (discover > 0)

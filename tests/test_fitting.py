@@ -151,3 +151,22 @@ def test_the_example_s_folders_fit(tmp_path, project, monkeypatch):
     rows = list(read_rows(tmp_path / "new.csv"))
     known = [row for row in rows if row.path[-5] in "01234"]
     assert np.mean([row.class_name == row.path[-5] for row in known]) > 0.6
+
+
+def test_counting_by_too_few_labels_is_refused_before_anything_is_embedded(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, labels=8, pool=20)
+    said = call("fit", labeled, pool, "--out", tmp_path / "m", "--discover", "auto", *ENCODER)
+    assert said.code == 2
+    assert "6 labeled images of each class" in said.err
+    assert "of the 8 of '0'" in said.err
+    assert "embedding" not in said.out
+
+
+def test_what_was_embedded_of_other_images_is_dropped(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, pool=20)
+    stale = tmp_path / ".m.fitting" / "store-0123"
+    stale.mkdir(parents=True)
+    said = call("fit", labeled, pool, "--out", tmp_path / "m", *ENCODER)
+    assert said.code == 0, said.err
+    assert "dropped" in said.out
+    assert load(tmp_path / "m").class_names == ("0", "1", "2")

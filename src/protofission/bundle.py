@@ -26,11 +26,11 @@ from protofission.bundle_format import (
     digest,
     read_manifest,
     read_parts,
+    sealed,
     specs_of,
 )
 from protofission.errors import InputError, printable, require
 from protofission.fission import FissionHead
-from protofission.history import as_plain_json
 from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec
 from protofission.models.model import Model
 from protofission.recognizer import Recognizer, Verdicts
@@ -130,10 +130,17 @@ class Bundle:
         Raises:
             InputError: if it is gone, or is another one now.
         """
-        loaded = self.encoder_spec.load(device)
+        shown = printable(self.encoder_spec.source)
+        try:
+            loaded = self.encoder_spec.load(device)
+        except InputError as error:
+            raise InputError(
+                f"The model names the encoder {shown}, which cannot be used "
+                f"({str(error).rstrip('.')}): put it back, or fit again."
+            ) from None
         require(
             loaded.fingerprint == self.encoder_facts["fingerprint"],
-            f"The encoder {printable(self.encoder_spec.source)} is not the one that the model was "
+            f"The encoder {shown} is not the one that the model was "
             "fitted with (its fingerprint differs): put that one back, or fit again.",
         )
         return loaded
@@ -245,7 +252,7 @@ class Bundle:
             card=self.card,
         )
         try:
-            return as_plain_json(asdict(manifest)).encode()
+            return sealed(asdict(manifest))
         except (TypeError, ValueError) as error:
             raise InputError(f"The card is not of plain JSON values ({error}): mend it.") from None
 
@@ -286,4 +293,6 @@ def _flat(value: Any, place: str) -> list[str]:
         return [line for name, part in inner for line in _flat(part, name)]
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         return [f"{place}: {part}" for part in value]
+    if isinstance(value, float):
+        return [f"{place}: {value:.4g}"]
     return [f"{place}: {value if isinstance(value, str) else json.dumps(value)}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from protofission.data.manifest import npy_header
 from protofission.errors import InputError, printable, require, unknown
 from protofission.fission import FissionHead
+from protofission.history import as_plain_json
 from protofission.models.adapters import Adapter, AdapterSpec
 from protofission.models.encoders import ENCODERS, EncoderSpec
 from protofission.models.heads import CosineHead, HeadSpec, LinearHead
@@ -180,7 +182,20 @@ def read_manifest(folder: Path) -> Manifest | int:
     made_as = content.get("format") if isinstance(content, dict) else None
     if isinstance(made_as, int) and made_as > FORMAT:
         return made_as
-    return typed(content, Manifest, "")
+    seal = content.pop("seal", None) if isinstance(content, dict) else None
+    manifest = typed(content, Manifest, "")
+    require(seal == _seal(content), f"{MANIFEST} is not as it was saved.")
+    return manifest
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    """A manifest as a file, with a digest of itself in it."""
+    plain = json.loads(as_plain_json(content))
+    return as_plain_json({**plain, "seal": _seal(plain)}).encode()
+
+
+def _seal(content: Any) -> str:
+    return digest(json.dumps(content, sort_keys=True).encode())
 
 
 def read_parts(folder: Path, manifest: Manifest) -> tuple[Recognizer, NDArray[np.float32]]:

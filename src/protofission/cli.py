@@ -246,8 +246,8 @@ def fit(
 
     Checks the images, computes their features once, holds some labels out, trains a control on the
     labels alone and a model on labels and pool, keeps the better one, and sets a threshold that
-    keeps a stated share of known images. A thousand images take a couple of minutes on two cores;
-    stopped or killed, the same command goes on.
+    keeps a stated share of known images. A thousand images take a couple of minutes on two cores.
+    Stopped or killed, the same command goes on with the images that are not embedded yet.
 
     Examples:
 
@@ -351,7 +351,7 @@ def predict(
             images,
             out,
             format,
-            processes=processes or processors(),
+            processes=processors() if processes is None else processes,
             progress=progress,
             say=lambda sentence: line(console, sentence),
         )
@@ -407,7 +407,12 @@ def drift(
     from protofission.session import progress_bar
 
     with progress_bar(Console(stderr=True), "looking at images") as progress:
-        found = drift_of(model, images, processes=processes or processors(), progress=progress)
+        found = drift_of(
+            model,
+            images,
+            processes=processors() if processes is None else processes,
+            progress=progress,
+        )
     for text in found.lines():
         print(text)
 

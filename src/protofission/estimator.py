@@ -29,7 +29,7 @@ from protofission.data.images import TrainingData
 from protofission.errors import require
 from protofission.learning import Learning, held_out, learned
 from protofission.models.model import Model
-from protofission.recognizer import ACCEPT, Recognizer, Verdicts
+from protofission.recognizer import ACCEPT, Recognizer, Verdicts, unpromised
 from protofission.threads import one_thread
 
 Floats = NDArray[np.float64]
@@ -258,7 +258,7 @@ class PrototypeFissionClassifier(
             scores = self._judged(rows).id_scores.numpy()
             self.threshold_ = float(conformal_threshold(scores, float(self.keep)))
         if self.threshold_ == -math.inf:
-            self.threshold_ = 0.0 if self.n_novel_ else -math.inf
+            self.threshold_ = unpromised(self.n_novel_ > 0)
             then = (
                 "novel is what is nearest to a novel class" if self.n_novel_ else "none is rejected"
             )

@@ -32,7 +32,7 @@ from protofission.data.images import Labels, TrainingData
 from protofission.errors import require
 from protofission.learning import Learning, held_out, learned
 from protofission.models.model import Model
-from protofission.recognizer import ACCEPT, Recognizer, Verdicts
+from protofission.recognizer import ACCEPT, Recognizer, Verdicts, unpromised
 from protofission.rng import step_rng
 
 Ints = NDArray[np.int64]
@@ -113,11 +113,14 @@ class Choice:
         if not self.images:
             return "Too few labels to compare with a control that did not learn from the pool."
         found = (
-            f"On {self.images} held-out images the model that learned from the pool is right in "
-            f"{self.fitted:.1%}, the control that did not in {self.control:.1%}"
+            f"On {self.images} held-out image{'s' * (self.images > 1)} the model that learned from "
+            f"the pool is right in {self.fitted:.1%}, the control that did not in "
+            f"{self.control:.1%}"
         )
         if self.pool_hurts:
-            return f"{found}: the pool hurts, and the control is kept."
+            return f"{found}: the pool hurts, and the control, which knows of nothing new, is kept."
+        if self.fitted < self.control:
+            return f"{found}: too little to tell that the pool hurts, and the model is kept."
         return f"{found}: the pool does not hurt."
 
 
@@ -143,6 +146,17 @@ class Fitted:
     pool: Verdicts
     strangers: ShareEstimate
     """The share of the pool that is of no known class."""
+
+    def promise(self) -> str:
+        """What the threshold promises, in plain words."""
+        if self.guarantee.rank or not self.recognizer.clusters:
+            return self.guarantee.sentence()
+        return (
+            f"{self.guarantee.images} held-out images cannot promise to keep "
+            f"{self.guarantee.keep:g} of known images, so an image is novel where it is nearer to "
+            f"a novel cluster than to a class: label more, so that {self.guarantee.needed:,} can "
+            "be held out."
+        )
 
 
 def fit_rows(
@@ -235,13 +249,12 @@ def _novel(views: Augmentations, data: TrainingData, options: FitOptions) -> Cou
 def _parts(views: Augmentations, data: TrainingData, options: FitOptions) -> tuple[Count, ...]:
     if options.prototypes != "auto":
         return ()
+    rows = (data.labeled[data.labels == own][:COUNTED] for own in range(data.num_seen))
     return tuple(
-        count_parts(
-            _features(views, data.labeled[data.labels == own][:COUNTED]),
-            most=MOST_PARTS,
-            seed=options.seed,
-        )
-        for own in range(data.num_seen)
+        count_parts(_features(views, some), most=MOST_PARTS, seed=options.seed)
+        if len(some) > 1
+        else Count(1, 1.0, ())
+        for some in rows
     )
 
 
@@ -287,7 +300,8 @@ def _calibrated(
     before = verdicts_on(bare, views, labeled[held.calibrating])
     scores: NDArray[np.float32] = before.id_scores.float().numpy()
     promised = guarantee(scores, options.keep)
-    recognizer = bare.calibrated(temperature, promised.threshold)
+    threshold = promised.threshold if promised.rank else unpromised(bare.clusters)
+    recognizer = bare.calibrated(temperature, threshold)
     after = verdicts_on(recognizer, views, labeled[held.calibrating])
     verdicts = verdicts_on(recognizer, views, pool)
     return Fitted(

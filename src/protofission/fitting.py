@@ -17,13 +17,14 @@ from rich.console import Console
 from rich.progress import TaskID
 
 from protofission.bundle import Bundle
-from protofission.counting import Count
+from protofission.counting import LABELS, Count
 from protofission.data.cache import processors
 from protofission.data.images import ImageSets
+from protofission.data.manifest import fingerprint
 from protofission.data.store import StoredViews
-from protofission.embed import Images, ViewCounts, embed
+from protofission.embed import Images, ViewCounts, embed, fingerprint_of
 from protofission.errors import InputError, printable, require
-from protofission.fitted import FitOptions, Fitted, fit_rows, health, slot_use
+from protofission.fitted import FitOptions, Fitted, fit_rows, health, hold_out, slot_use
 from protofission.material import Material, gather
 from protofission.models.encoders import DEFAULT, EncoderSpec, encoder_named
 from protofission.options import override
@@ -52,7 +53,7 @@ def fit(
 ) -> Bundle:
     """Fit a model to labeled images and a pool, and sort the pool by it.
 
-    Stopped or killed, it goes on where it was when called again.
+    Stopped or killed, and called again, it embeds what was not embedded yet, and then trains.
 
     Args:
         labeled: a folder with a subfolder for each class, or a list with a column of labels.
@@ -82,15 +83,17 @@ def fit(
             material = gather(labeled, unlabeled, loaded.decode, work, *reading)
         for finding in material.findings:
             line(console, finding)
+        _check_counting(material, options)
         images = Images("fit", ImageSets(material.images), "natural")
+        place = _place(work, images, loaded.fingerprint, options.seed, console)
         with progress_bar(console, "embedding") as progress:
             store = embed(
                 images,
                 spec,
-                work / "store",
+                place,
                 VIEWS,
                 seed=options.seed,
-                processes=processes or processors(),
+                processes=processors() if processes is None else processes,
                 encoder=loaded,
                 progress=progress,
             )
@@ -105,11 +108,38 @@ def fit(
     return bundle
 
 
+def _check_counting(material: Material, options: FitOptions) -> None:
+    """Refuse to count novel classes by classes of too few labels, before the long work."""
+    if options.discover != "auto":
+        return
+    held = hold_out(material.labels, options.held_out, options.keep, options.seed)
+    names, labels = material.images.class_names, material.labels
+    fewest = int(np.bincount(labels[held.training], minlength=len(names)).argmin())
+    own = held.training[labels[held.training] == fewest]
+    require(
+        len(own) >= LABELS,
+        f"--discover auto learns from {LABELS} labeled images of each class or more, and of the "
+        f"{int((labels == fewest).sum())} of {printable(names[fewest])!r} {len(own)} are not held "
+        "out: add some, or give a number.",
+    )
+
+
+def _place(work: Path, images: Images, encoder: str, seed: int, console: Console) -> Path:
+    """The folder of the store; those of other images or options are dropped."""
+    key = fingerprint(fingerprint_of(images.parts), encoder, seed)[:16]
+    place = work / f"store-{key}"
+    for other in work.glob("store-*"):
+        if other != place:
+            line(console, "What was embedded before was of other images or options: dropped.")
+            shutil.rmtree(other)
+    return place
+
+
 def sentences(fitted: Fitted) -> list[str]:
     """What a user wants to know first."""
     decided = torch.bincount(fitted.pool.decisions, minlength=len(DECISIONS)).tolist()
     counts = ", ".join(f"{d} {n:,}" for d, n in zip(DECISIONS, decided, strict=True) if n)
-    found = [fitted.choice.sentence(), fitted.guarantee.sentence(), fitted.strangers.sentence()]
+    found = [fitted.choice.sentence(), fitted.promise(), fitted.strangers.sentence()]
     if fitted.novel is not None:
         found.append(
             f"Novel classes, by estimate: {fitted.novel.number}, with a stability of "
@@ -176,7 +206,7 @@ def _bundle(
         },
         "calibration": {
             "keep": promised.keep,
-            "guarantee": promised.sentence(),
+            "guarantee": fitted.promise(),
             "accuracy on held-out images": fitted.accuracy,
             "expected calibration error before": fitted.calibration_errors[0],
             "expected calibration error after": fitted.calibration_errors[1],

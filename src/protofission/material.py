@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from protofission.data.cache import Progress, digest
 from protofission.data.folders import load_folder
-from protofission.data.hygiene import Report
 from protofission.data.images import NO_LABEL, ImageSet, Labels
+from protofission.data.manifest import npy_header
 from protofission.errors import InputError, printable, require
+from protofission.whole import written_whole
 
 FEW = 10
 """A class with fewer labeled images is called small."""
@@ -73,11 +74,11 @@ def gather(
         f"{printable(str(labeled))} holds no class subfolders: give one for each class, or a list "
         "with a column of labels.",
     )
-    others, about_pool = _pool(pool, size, pool_progress)
+    others, about_pool = load_folder(pool, size, unlabeled=True, progress=pool_progress)
     digests = [digest(image) for image in known.pixels]
     used, findings = _used(known, digests)
     rest = np.flatnonzero(known.labels == NO_LABEL)
-    labels, names = _renumbered(known, used)
+    labels, names = _renumbered(known, used, findings)
     pool_digests = [digests[place] for place in rest] + [digest(i) for i in others.pixels]
     seen = {digests[place] for place in used}
     repeated = np.array([found in seen for found in pool_digests])
@@ -110,13 +111,6 @@ def gather(
     )
 
 
-def _pool(pool: Path, size: int, progress: Progress | None) -> tuple[ImageSet, Report]:
-    try:
-        return load_folder(pool, size, unlabeled=True, progress=progress)
-    except InputError as error:
-        raise InputError(f"The pool cannot be used. {error}") from None
-
-
 def _used(known: ImageSet, digests: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
     """The places of labeled images that are used, and what is said of the others."""
     groups: dict[str, list[int]] = defaultdict(list)
@@ -139,15 +133,18 @@ def _used(known: ImageSet, digests: Sequence[str]) -> tuple[NDArray[np.int64], l
     return np.array(sorted(used), np.int64), findings
 
 
-def _renumbered(known: ImageSet, used: NDArray[np.int64]) -> tuple[Labels, tuple[str, ...]]:
+def _renumbered(
+    known: ImageSet, used: NDArray[np.int64], findings: Sequence[str]
+) -> tuple[Labels, tuple[str, ...]]:
     """Labels and names of the classes that have an image which is used."""
     present, labels = np.unique(known.labels[used], return_inverse=True)
     names = tuple(known.class_names[place] for place in present)
-    shown = ", ".join(map(repr, map(printable, names))) or "none"
+    shown = "; ".join([*map(repr, map(printable, names[:1])), *(f.rstrip(".") for f in findings)])
     require(
         len(names) >= 2,
-        f"Images of {len(names)} class{'es' * (len(names) != 1)} can be used ({shown}), and to "
-        "tell classes apart takes two: add a folder of another class.",
+        f"Images of {len(names)} class{'es' * (len(names) != 1)} can be used"
+        f"{f' ({shown})' * bool(shown)}, and to tell classes apart takes two: add a folder of "
+        "another class.",
     )
     require(
         len(names) <= MOST_CLASSES,
@@ -182,16 +179,13 @@ def _together(
 ) -> NDArray[np.uint8]:
     """Some images of several sets as one memory-mapped array."""
     shape = (sum(len(places) for _, places in parts), *parts[0][0].shape[1:])
+    header = npy_header("|u1", shape)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        array = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
-        start = 0
-        for pixels, places in parts:
-            for first in range(0, len(places), BLOCK):
-                some = places[first : first + BLOCK]
-                array[start : start + len(some)] = pixels[some]
-                start += len(some)
-        array.flush()
+        with written_whole(path) as partial, partial.open("wb") as file:
+            file.write(header)
+            for pixels, places in parts:
+                for first in range(0, len(places), BLOCK):
+                    file.write(pixels[places[first : first + BLOCK]].tobytes())
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-    return np.lib.format.open_memmap(path, "r")
+    return np.memmap(path, np.uint8, "r", len(header), shape)

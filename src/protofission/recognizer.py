@@ -16,6 +16,11 @@ DECISIONS = ("accept", "reject", "novel")
 ACCEPT, REJECT, NOVEL = range(3)
 
 
+def unpromised(clusters: bool) -> float:
+    """The threshold where none can be promised: with clusters, what is nearer to one is novel."""
+    return 0.0 if clusters else -torch.inf
+
+
 class Verdicts(NamedTuple):
     """One row an image."""
 

@@ -83,12 +83,13 @@ def write_triage_page(
         health=health(slot_use(fitted), names)[:SHOWN],
         sheets=[
             _class_sheet(pool, pixels, number, name, list(map(printable, parts)))
-            for number, (name, parts) in enumerate(zip(names, subclass_names, strict=True))
-        ][:SHOWN],
+            for number, (name, parts) in enumerate(zip(names[:SHOWN], subclass_names, strict=False))
+        ],
+        cluster_count=len(cluster_names),
         clusters=[
             _cluster_sheet(pool, pixels, number, printable(name))
-            for number, name in enumerate(cluster_names)
-        ][:SHOWN],
+            for number, name in enumerate(cluster_names[:SHOWN])
+        ],
     )
     write_whole(path, page.encode())
 
