@@ -1,6 +1,7 @@
 """A fit on features: what is held out, who is chosen, what is promised."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -37,6 +38,12 @@ def blobs(counts, spread=0.5, seed=0, width=8):
 OPTIONS = FitOptions(steps=60, width=8, prototypes=2)
 
 
+@cache
+def usual():
+    """The fit that most tests look at; nobody changes it."""
+    return fitted()
+
+
 def fitted(options=OPTIONS, pool_counts=(60, 60, 60, 60, 0), **more):
     rows, labels = blobs((40, 40, 40))
     pool, truth = blobs(pool_counts, seed=1)
@@ -65,7 +72,7 @@ def test_what_is_held_out_is_apart_and_every_class_stays_in_training(counts, sha
 
 
 def test_strangers_are_rejected_and_known_images_named():
-    found, truth = fitted()
+    found, truth = usual()
     known = truth < 3
     assert found.method == METHOD
     decisions, classes = found.pool.decisions.numpy(), found.pool.classes.numpy()
@@ -136,7 +143,7 @@ def test_nothing_is_learned_from_images_of_the_pool_that_are_labeled_too():
 
 
 def test_the_threshold_is_set_by_images_that_neither_trained_nor_chose():
-    found, _ = fitted()
+    found, _ = usual()
     held = found.held
     assert len(found.calibration_scores) == len(held.calibrating)
     assert found.guarantee.threshold in found.calibration_scores
@@ -144,14 +151,14 @@ def test_the_threshold_is_set_by_images_that_neither_trained_nor_chose():
 
 
 def test_a_fit_repeats_bit_for_bit_and_another_seed_differs():
-    one, two = fitted()[0], fitted()[0]
+    one, two = usual()[0], fitted()[0]
     other = fitted(FitOptions(steps=60, width=8, prototypes=2, seed=1))[0]
     assert torch.equal(one.pool.id_scores, two.pool.id_scores)
     assert not torch.equal(one.pool.id_scores, other.pool.id_scores)
 
 
 def test_slots_in_use_are_counted_over_accepted_images():
-    found, _ = fitted()
+    found, _ = usual()
     use = slot_use(found)
     assert use.shape == (3, 2)
     assert use.sum() == int((found.pool.decisions == ACCEPT).sum())

@@ -134,16 +134,16 @@ def test_the_example_s_folders_fit(tmp_path, project, monkeypatch):
     monkeypatch.syspath_prepend(str(project / "examples"))
     from fit_digits import write_folders
 
-    write_folders(tmp_path, labels=20, pool=150)
-    options = FitOptions(steps=60)
+    write_folders(tmp_path, labels=20, pool=100)
+    options = FitOptions(steps=40)
     out = tmp_path / "model"
     fitted = protofission.fit(
         tmp_path / "labeled", tmp_path / "pool", out, options, encoder="simclr-cifar10", processes=1
     )
     assert fitted.fingerprint == protofission.load(out).fingerprint
-    new = sorted((tmp_path / "new").iterdir())[:100]
+    new = sorted((tmp_path / "new").iterdir())[:60]
     summary = protofission.predict(out, new, tmp_path / "new.csv")
-    assert (summary.rows, summary.errors) == (100, 0)
+    assert (summary.rows, summary.errors) == (60, 0)
     rows = list(read_rows(tmp_path / "new.csv"))
     known = [row for row in rows if row.path[-5] in "01234"]
     assert np.mean([row.class_name == row.path[-5] for row in known]) > 0.6
