@@ -20,9 +20,8 @@ from protofission.fitted import (
     fit_rows,
     health,
     hold_out,
-    slot_use,
 )
-from protofission.recognizer import ACCEPT, NOVEL, REJECT
+from protofission.recognizer import ACCEPT, NOVEL, REJECT, slot_use
 from protofission.records import Output, Prototypes
 
 
@@ -159,7 +158,7 @@ def test_a_fit_repeats_bit_for_bit_and_another_seed_differs():
 
 def test_slots_in_use_are_counted_over_accepted_images():
     found, _ = usual()
-    use = slot_use(found)
+    use = slot_use(found.recognizer, found.pool)
     assert use.shape == (3, 2)
     assert use.sum() == int((found.pool.decisions == ACCEPT).sum())
     assert health(np.array([[50, 50], [99, 1], [0, 0]]), ["a", "b", "c"]) == [

@@ -33,12 +33,9 @@ from protofission.errors import InputError, printable, require
 from protofission.fission import FissionHead
 from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec
 from protofission.models.model import Model
-from protofission.recognizer import Recognizer, Verdicts
+from protofission.recognizer import CHUNK, Recognizer, Verdicts, judge
 from protofission.typed_json import typed
 from protofission.whole import locked, written_whole
-
-CHUNK = 4096
-"""Images that are looked at together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +152,8 @@ class Bundle:
         )
         rows = torch.from_numpy(array.astype(np.float32))
         device = self.recognizer.threshold.device
-        with torch.no_grad():
-            found = [self.recognizer(some.to(device)) for some in torch.split(rows, CHUNK)]
-        return Verdicts(*(torch.cat(column).cpu() for column in zip(*found, strict=True)))
+        found = judge(self.recognizer, (some.to(device) for some in torch.split(rows, CHUNK)))
+        return Verdicts(*(column.cpu() for column in found))
 
     def save(self, folder: Path | str) -> None:
         """Write the folder: a new or empty one, or that of another bundle, which is replaced.

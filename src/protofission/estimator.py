@@ -29,15 +29,21 @@ from protofission.data.images import TrainingData
 from protofission.errors import require
 from protofission.learning import Learning, held_out, learned
 from protofission.models.model import Model
-from protofission.recognizer import ACCEPT, Recognizer, Verdicts, unpromised
+from protofission.recognizer import (
+    ACCEPT,
+    CHUNK,
+    Recognizer,
+    Verdicts,
+    judge,
+    slot_use,
+    unpromised,
+)
 from protofission.threads import one_thread
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-CHUNK = 8192
-"""Rows that are looked at together."""
 HELD_OUT = 0.2
 """The share of the labels that sets temperature and threshold, and is not learned from."""
 
@@ -144,7 +150,8 @@ class PrototypeFissionClassifier(
             clusters = self.n_novel_ > 0
             self.recognizer_ = Recognizer(model, len(self.classes_), clusters=clusters).double()
             self._calibrate(labeled[held], labels[held])
-            self.subclass_usage_ = _usage(self._judged(rows), len(self.classes_), self.prototypes)
+            use = slot_use(self.recognizer_, self._judged(rows)).double()
+            self.subclass_usage_ = (use / use.sum(1, keepdim=True).clamp_min(1)).numpy()
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
@@ -277,17 +284,7 @@ class PrototypeFissionClassifier(
         return _in_chunks(lambda some: model(some).logits[:, :known], rows)
 
     def _judged(self, rows: Tensor) -> Verdicts:
-        with torch.no_grad():
-            found = [self.recognizer_(some) for some in torch.split(rows, CHUNK)]
-        return Verdicts(*map(torch.cat, zip(*found, strict=True)))
-
-
-def _usage(verdicts: Verdicts, classes: int, slots: int) -> Floats:
-    """(S, V): the share of each prototype in the accepted rows of its class."""
-    accepted = verdicts.decisions == ACCEPT
-    places = verdicts.classes[accepted] * slots + verdicts.subclasses[accepted]
-    counts = torch.bincount(places, minlength=classes * slots).view(classes, slots).double()
-    return cast(Floats, (counts / counts.sum(1, keepdim=True).clamp_min(1)).numpy())
+        return judge(self.recognizer_, torch.split(rows, CHUNK))
 
 
 def _in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from protofission.data.images import Labels, TrainingData
 from protofission.errors import require
 from protofission.learning import Learning, held_out, learned
 from protofission.models.model import Model
-from protofission.recognizer import ACCEPT, Recognizer, Verdicts, unpromised
+from protofission.recognizer import CHUNK, Recognizer, Verdicts, judge, unpromised
 from protofission.rng import step_rng
 
 Ints = NDArray[np.int64]
@@ -43,8 +43,6 @@ CONTROL, METHOD = "supervised+pf", "orca+pf"
 """Without the pool, and with it. ORCA's heads for novel classes make room for strangers also where
 nobody asks what they are: on small pools of CIFAR-10 that tells strangers better than a threshold
 on the known classes alone does, at the same accuracy (docs/guide.md)."""
-CHUNK = 4096
-"""Images that are looked at together."""
 COUNTED = 4000
 """Images of the pool, and labeled ones, that are looked at to count."""
 MOST_PARTS = 10
@@ -222,9 +220,7 @@ def hold_out(labels: Labels, share: float, keep: float, seed: int) -> Held:
 
 def verdicts_on(recognizer: Recognizer, views: Augmentations, rows: Tensor) -> Verdicts:
     """The verdicts on rows, chunk by chunk."""
-    with torch.no_grad():
-        found = [recognizer(views.plain(some).float()) for some in torch.split(rows, CHUNK)]
-    return Verdicts(*(torch.cat(column) for column in zip(*found, strict=True)))
+    return judge(recognizer, (views.plain(some).float() for some in torch.split(rows, CHUNK)))
 
 
 def _features(views: Augmentations, rows: Tensor) -> NDArray[np.float32]:
@@ -321,15 +317,6 @@ def _calibrated(
         pool=verdicts,
         strangers=ood_share(scores, verdicts.id_scores.numpy(), seed=options.seed),
     )
-
-
-def slot_use(fitted: Fitted) -> Ints:
-    """(S, V): how many accepted images of the pool each prototype claims."""
-    accepted = fitted.pool.decisions == ACCEPT
-    known = fitted.recognizer.num_seen
-    slots = fitted.recognizer.slots
-    places = fitted.pool.classes[accepted] * slots + fitted.pool.subclasses[accepted]
-    return torch.bincount(places, minlength=known * slots).view(known, slots).numpy()
 
 
 def health(use: Ints, names: Sequence[str]) -> list[str]:

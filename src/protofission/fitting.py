@@ -24,11 +24,11 @@ from protofission.data.manifest import fingerprint
 from protofission.data.store import StoredViews
 from protofission.embed import Images, ViewCounts, embed, fingerprint_of
 from protofission.errors import InputError, printable, require
-from protofission.fitted import FitOptions, Fitted, fit_rows, health, hold_out, slot_use
+from protofission.fitted import FitOptions, Fitted, fit_rows, health, hold_out
 from protofission.material import Material, gather
 from protofission.models.encoders import DEFAULT, EncoderSpec, encoder_named
 from protofission.options import override
-from protofission.recognizer import DECISIONS
+from protofission.recognizer import DECISIONS, slot_use
 from protofission.report.triage import write_triage_page
 from protofission.rows import Names, Row, rows_of, write_rows
 from protofission.session import bars, line, progress_bar
@@ -213,7 +213,7 @@ def _bundle(
         },
         "pool": {
             "strangers": strangers.sentence(),
-            "prototypes": health(slot_use(fitted), names),
+            "prototypes": health(slot_use(fitted.recognizer, fitted.pool).numpy(), names),
         },
         "estimates": {
             "novel classes": _told(fitted.novel),

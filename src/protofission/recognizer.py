@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,8 @@ from protofission.records import NO_CLASS
 
 DECISIONS = ("accept", "reject", "novel")
 ACCEPT, REJECT, NOVEL = range(3)
+CHUNK = 4096
+"""Images that are looked at together."""
 
 
 def unpromised(clusters: bool) -> float:
@@ -104,3 +107,18 @@ class Recognizer(nn.Module):
             decisions=torch.where(accepted, torch.full_like(classes, ACCEPT), refused),
             clusters=torch.where(accepted, none, clusters),
         )
+
+
+@torch.no_grad()
+def judge(recognizer: Recognizer, chunks: Iterable[Tensor]) -> Verdicts:
+    """The verdicts on many images, by chunks of their features."""
+    found = [recognizer(some) for some in chunks]
+    return Verdicts(*(torch.cat(column) for column in zip(*found, strict=True)))
+
+
+def slot_use(recognizer: Recognizer, verdicts: Verdicts) -> Tensor:
+    """(S, V): how many accepted images each prototype claims."""
+    accepted, slots = verdicts.decisions == ACCEPT, recognizer.slots
+    places = verdicts.classes[accepted] * slots + verdicts.subclasses[accepted]
+    size = recognizer.num_seen * slots
+    return torch.bincount(places, minlength=size).view(-1, slots)

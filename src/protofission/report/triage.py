@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from protofission import __version__
 from protofission.errors import printable
-from protofission.fitted import Fitted, health, slot_use
-from protofission.recognizer import ACCEPT, NOVEL
+from protofission.fitted import Fitted, health
+from protofission.recognizer import ACCEPT, NOVEL, slot_use
 from protofission.report.sheets import Sheet, Strip, picture_row, png_uri
 from protofission.report.template import render
 from protofission.whole import write_whole
@@ -80,7 +80,7 @@ def write_triage_page(
         shown=SHOWN,
         counts=_counts(pool),
         fitted=fitted,
-        health=health(slot_use(fitted), names)[:SHOWN],
+        health=health(slot_use(fitted.recognizer, fitted.pool).numpy(), names)[:SHOWN],
         sheets=[
             _class_sheet(pool, pixels, number, name, list(map(printable, parts)))
             for number, (name, parts) in enumerate(zip(names[:SHOWN], subclass_names, strict=False))
