@@ -7,7 +7,7 @@ depend on its images and the model, and on nothing else.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,7 +50,7 @@ class Work:
     def of(bundle_folder: Path, sources: Sequence[Path], processes: int = 1) -> Work:
         """The work of a model on sources, by so many processes."""
         check_processes(processes)
-        predictor = Predictor(bundle_folder, max(1, processors() // processes))
+        predictor = Predictor(bundle_folder, max(1, processors() // processes - 1))
         work = Work(predictor, inputs_of(sources), processes)
         for source in work.inputs.sources:
             require(
@@ -102,7 +102,7 @@ class Predictor:
     """A model that is ready to look at blocks, in whatever process.
 
     Args:
-        decoders: threads that read and decode files.
+        decoders: threads that read and decode files beside the one that computes.
     """
 
     def __init__(self, folder: Path, decoders: int) -> None:
@@ -145,22 +145,30 @@ class Predictor:
     def _encoded(self, files: Sequence[File]) -> tuple[Tensor, dict[int, str]]:
         """The features of the files that can be read, and by place why the others cannot.
 
-        Some files are decoded while others are in the encoder.
+        Some files are decoded while others are in the encoder. This thread decodes what no other
+        has begun, from the end of a chunk to its start, and so never waits for more than a file.
         """
         refused: dict[int, str] = {}
-        ready: list[NDArray[np.uint8]] = []
         features = [torch.empty(0, self.encoder.num_features)]
         with quiet_pillow(), ThreadPoolExecutor(self.decoders) as pool:
-            for place, found in enumerate(pool.map(self._pixels, files)):
-                if isinstance(found, str):
-                    refused[place] = found
-                else:
-                    ready.append(found)
-                if ready and (len(ready) == self.encoder.chunk or place + 1 == len(files)):
-                    features.append(
-                        self.encoder.features(floats(torch.from_numpy(np.stack(ready))))
-                    )
-                    ready = []
+            begun = [pool.submit(self._pixels, file) for file in files]
+            for start in range(0, len(files), self.encoder.chunk):
+                places = range(start, min(start + self.encoder.chunk, len(files)))
+                found = {
+                    place: self._pixels(files[place]) if begun[place].cancel() else begun[place]
+                    for place in reversed(places)
+                }
+                ready: list[NDArray[np.uint8]] = []
+                for place in places:
+                    decoded = found[place]
+                    pixels = decoded.result() if isinstance(decoded, Future) else decoded
+                    if isinstance(pixels, str):
+                        refused[place] = pixels
+                    else:
+                        ready.append(pixels)
+                if ready:
+                    images = floats(torch.from_numpy(np.stack(ready)))
+                    features.append(self.encoder.features(images))
         # Rounded as a store has them, on which the model was trained and calibrated.
         return torch.cat(features).half().float(), refused
 
