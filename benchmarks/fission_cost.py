@@ -25,7 +25,7 @@ from protofission.fission import FissionHead
 from protofission.methods import METHODS
 from protofission.models.heads import CosineHead
 from protofission.optimizers import optimizer_of
-from protofission.records import Layout, Step, total
+from protofission.records import Layout, Sizes, Step, total
 from protofission.rng import step_rng
 
 INPUTS, WIDTH, PROTOTYPES = 1280, 512, 5
@@ -48,7 +48,9 @@ def loss_of(
 ) -> Callable[[], Tensor]:
     """A method's loss on ready features."""
     method, seen = METHODS[name], num_classes // 2
-    memory = method.memory(num_classes, getattr(head, "l", torch.empty(0, 1)).shape[1])
+    slots = getattr(head, "l", torch.empty(0, 1)).shape[1]
+    sizes = Sizes(features.shape[1], num_classes, seen, slots)
+    memory = method.memory(sizes, torch.Generator())
     labels = torch.arange(LAYOUT.labeled) % seen
 
     def loss() -> Tensor:

@@ -28,7 +28,7 @@ from protofission.fission import FissionHead
 from protofission.methods import METHODS
 from protofission.models.backbones import backbone_named
 from protofission.models.heads import CosineHead
-from protofission.records import Layout, Step, total
+from protofission.records import Layout, Sizes, Step, total
 from protofission.rng import step_rng
 from protofission.train import start, train
 
@@ -86,7 +86,9 @@ def losses(method: str, head: nn.Module, features: Tensor, layout: Layout) -> Ca
     """Head, decision, losses and their backward on ready features."""
     num_classes = int(next(head.parameters()).shape[0])
     chosen, seen = METHODS[method], max(1, num_classes // 2)
-    memory = chosen.memory(num_classes, getattr(head, "l", torch.empty(0, 1)).shape[1])
+    slots = getattr(head, "l", torch.empty(0, 1)).shape[1]
+    sizes = Sizes(features.shape[1], num_classes, seen, slots)
+    memory = chosen.memory(sizes, torch.Generator())
     labels = torch.arange(layout.labeled) % seen
 
     def work() -> None:

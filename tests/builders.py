@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from protofission.fission import FissionHead
 from protofission.methods import Method
 from protofission.models.heads import CosineHead, HeadSpec, LinearHead, ProjectionHead
-from protofission.records import Layout, Output, Prototypes, Step
+from protofission.records import Layout, Output, Prototypes, Sizes, Step
 from reference import prototypes as scalar
 from reference.methods import Key, Scene
 
@@ -27,6 +29,21 @@ def rng(seed: int) -> torch.Generator:
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(*shape, generator=rng(seed), dtype=dtype)
+
+
+@dataclass(frozen=True)
+class HeadAgain:
+    """`Again` for a case, where the head alone learns."""
+
+    head: nn.Module
+    features: Tensor
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        return dict(self.head.named_parameters())
+
+    def __call__(self, weights: Mapping[str, Tensor]) -> Output:
+        return functional_call(self.head, dict(weights), (self.features,))
 
 
 @dataclass
@@ -62,6 +79,8 @@ class Case:
             memory=self.memory,
             generator=rng(77),
             progress=self.progress,
+            places=torch.arange(self.layout.unlabeled),
+            again=HeadAgain(self.head, self.features if features is None else features),
         )
 
     def rows(self, kind: str, view: int) -> list[int]:
@@ -127,8 +146,8 @@ def make_case(
     num_classes = SEEN + NOVEL if method.discovers else SEEN
     spec = head or replace(method.head, prototypes=4)
     module = make_head(spec, num_classes, seed)
-    slots = spec.prototypes if spec.kind == "fission" else 1
-    memory = method.memory(num_classes, slots).double()
+    slots = spec.slots
+    memory = method.memory(Sizes(WIDTH, num_classes, SEEN, slots), rng(seed)).double()
     for name, buffer in memory.named_buffers():
         if name.endswith("uncertainty"):
             buffer.fill_(uncertainty)
@@ -192,7 +211,9 @@ def step_of(
         layout=Layout(len(labels), unlabeled, len(views.labeled), len(views.unlabeled)),
         **{
             "num_seen": SEEN,
-            "memory": method.memory(output.similarities.shape[1], slots),
+            "memory": method.memory(
+                Sizes(output.features.shape[1], output.similarities.shape[1], SEEN, slots), rng(0)
+            ),
             "generator": rng(0),
             **others,
         },

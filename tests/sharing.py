@@ -44,7 +44,12 @@ def outcome(name: str, processes: Processes = ALONE) -> dict[str, Tensor]:
         found[f"{name}/weight/{key}"] = parameter.detach()
     if experiment.method.classifies:
         predictions = predict(
-            state.judged, experiment, data.training, data.test, processes=processes
+            state.judged,
+            state.memory,
+            experiment,
+            data.training,
+            data.test,
+            processes=processes,
         )
         found[f"{name}/scores"] = torch.from_numpy(predictions.ood_scores)
         found[f"{name}/confusion"] = torch.from_numpy(predictions.confusion)

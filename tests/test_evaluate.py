@@ -15,6 +15,9 @@ from protofission.options import override
 from protofission.presets import preset
 from protofission.records import Output, Prototypes
 
+MEMORY = nn.ModuleDict({"base": nn.Module()})
+"""Of a method that remembers nothing, with fission or without."""
+
 
 class Ready(nn.Module):
     """A model whose inputs are its similarities already."""
@@ -56,12 +59,12 @@ def test_the_share_to_keep_is_of_the_labeled_images() -> None:
     test = single([[6.5, -9.0], [5.2, -9.0], [4.0, -9.0], [-9.0, 30.0]])
     training, judged = data(labeled, test, 2, 3)
     model = Ready()
-    kept = predict(model, experiment("fixmatch-sigmoid"), training, judged)  # type: ignore[arg-type]
+    kept = predict(model, MEMORY, experiment("fixmatch-sigmoid"), training, judged)  # type: ignore[arg-type]
     assert kept.heads.tolist()[0] == 0
     assert kept.heads.tolist()[2:] == [2, 1]
     assert kept.slots.tolist() == [0, NO_SLOT, NO_SLOT, 0]
     loose = experiment("fixmatch-sigmoid", "judging.keep=0.05")
-    all_but_sure = predict(model, loose, training, judged)  # type: ignore[arg-type]
+    all_but_sure = predict(model, MEMORY, loose, training, judged)  # type: ignore[arg-type]
     assert all_but_sure.slots.tolist() == [NO_SLOT, NO_SLOT, NO_SLOT, 0]
 
 
@@ -69,7 +72,7 @@ def test_the_rejected_are_clustered_by_their_features() -> None:
     far = [[-5.0, -5.0], [-5.1, -5.0], [-5.0, -9.0], [-5.1, -9.0], [-9.0, -5.0]]
     labeled = single([[9.0, -9.0], [-9.0, 9.0]])
     training, judged = data(labeled, single([*far, [9.0, -9.0]]), 2, 5)
-    found = predict(Ready(), experiment("fixmatch-sigmoid"), training, judged)  # type: ignore[arg-type]
+    found = predict(Ready(), MEMORY, experiment("fixmatch-sigmoid"), training, judged)  # type: ignore[arg-type]
     heads = found.heads.tolist()
     assert heads[5] == 0
     assert sorted(set(heads[:5])) == [2, 3, 4]
@@ -81,7 +84,7 @@ def test_the_rejected_are_clustered_by_their_features() -> None:
 def test_a_method_with_novel_heads_rejects_nothing() -> None:
     sims = torch.tensor([[[0.1, 0.7], [0.2, 0.3]], [[0.1, 0.2], [0.4, 0.3]]])  # (2, 2, 2)
     training, judged = data(sims[:1], sims, 1, 2)
-    found = predict(Ready(), experiment("orca+pf"), training, judged)  # type: ignore[arg-type]
+    found = predict(Ready(), MEMORY, experiment("orca+pf"), training, judged)  # type: ignore[arg-type]
     assert found.heads.tolist() == [0, 1]
     assert found.slots.tolist() == [1, 0]
     assert found.similarities.tolist() == pytest.approx([0.7, 0.4])
@@ -91,11 +94,11 @@ def test_scores_look_at_seen_heads_unless_told_otherwise() -> None:
     output = Ready()(single([[0.0, 1.0, 9.0]]))
     seen = experiment("orca")
     probs = torch.tensor([0.0, 1.0, 9.0]).softmax(-1)
-    assert ood_scores(output, seen, 2).item() == pytest.approx(1 - probs[1].item())
+    assert ood_scores(output, seen, MEMORY, 2).item() == pytest.approx(1 - probs[1].item())
     everything = replace(seen, judging=replace(seen.judging, auc_heads="all"))
-    assert ood_scores(output, everything, 2).item() == pytest.approx(1 - probs[2].item())
+    assert ood_scores(output, everything, MEMORY, 2).item() == pytest.approx(1 - probs[2].item())
     logit = experiment("orca", "judging.ood_score=max_logit")
-    assert ood_scores(output, logit, 2).item() == -1
+    assert ood_scores(output, logit, MEMORY, 2).item() == -1
 
 
 def test_fewer_images_than_clusters_have_one_each() -> None:
@@ -117,13 +120,13 @@ def test_where_finer_classes_are_known_each_class_is_divided_twice() -> None:
     training, _ = data(sims, sims, 2, 2)
     finer = np.array([3, 3, 1, 7, 8])
     judged = TestData(sims, np.array([0, 0, 0, 1, 1]), finer)
-    found = predict(Ready(), experiment("orca+pf"), training, judged)  # type: ignore[arg-type]
+    found = predict(Ready(), MEMORY, experiment("orca+pf"), training, judged)  # type: ignore[arg-type]
     assert found.own_slots.tolist() == [0, 0, 1, 1, 0]
     assert found.finer.tolist() == finer.tolist()
     assert sorted(set(found.own_clusters[:3].tolist())) == [0, 1]
     numbers = summarize(found)
     assert (numbers.subclasses.nmi, numbers.subclasses.accuracy) == (1.0, 1.0)
     without, _ = data(sims, sims, 2, 2)
-    plain = predict(Ready(), experiment("orca+pf"), without, TestData(sims, judged.labels))  # type: ignore[arg-type]
+    plain = predict(Ready(), MEMORY, experiment("orca+pf"), without, TestData(sims, judged.labels))  # type: ignore[arg-type]
     assert len(plain.own_slots) == 0
     assert np.isnan(summarize(plain).subclasses.nmi)

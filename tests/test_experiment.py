@@ -140,7 +140,7 @@ def test_the_literal_preset_takes_the_paper_at_its_word() -> None:
 
 
 def test_every_option_is_documented(project: Path) -> None:
-    text = (project / "docs" / "method.md").read_text()
+    text = "".join((project / "docs" / page).read_text() for page in ("method.md", "methods.md"))
     for name in METHODS:
         for key, option in options(preset("digits", name)).items():
             if key.startswith(("method.", "head.", "judging.", "recipe.")):

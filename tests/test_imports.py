@@ -10,7 +10,7 @@ LAYERS = [
     ["extras", "options", "records", "rng", "threads", "whole", "workers"],
     ["calibration", "counting", "fission", "risks", "scores", "metrics", "typed_json"],
     ["models", "processes"],
-    ["methods", "recognizer"],
+    ["methods", "novel", "recognizer"],
     ["data"],
     ["experiment"],
     ["presets", "optimizers"],

@@ -20,7 +20,7 @@ from builders import (
 from protofission.errors import InputError
 from protofission.methods import METHODS, FixMatch, FixMatchSigmoid, Orca, Supervised, WithFission
 from protofission.models.heads import CosineHead, HeadSpec
-from protofission.records import NO_CLASS, total
+from protofission.records import NO_CLASS, Sizes, total
 from reference import methods as scalar
 
 BASES = {name: m.base for name, m in METHODS.items() if isinstance(m, WithFission)}
@@ -235,7 +235,10 @@ def test_the_running_usage_follows_its_twin(base, which):
 
 def test_the_running_usage_starts_even_and_its_loss_is_that_of_the_blend():
     method = WithFission(Supervised(), diversity_scope="ema", diversity_momentum=0.9)
-    assert method.memory(3, 5).usage.tolist() == [[pytest.approx(0.2)] * 5] * 3
+    assert (
+        method.memory(Sizes(6, 3, 3, 5), torch.Generator()).usage.tolist()
+        == [[pytest.approx(0.2)] * 5] * 3
+    )
     sims = torch.tensor([[[9.0, 0.0]] * 3]).double()  # sure of slot 0; two classes absent
     step = step_of(method, output_of(sims), [0], 0)
     diversity = method.diversity(step, method.decide(step))

@@ -28,8 +28,9 @@ from protofission.metrics import (
     subclass_score,
 )
 from protofission.models.model import Model
+from protofission.novel import clustered, names_of
 from protofission.processes import ALONE, Processes
-from protofission.records import Output
+from protofission.records import Output, Prototypes
 from protofission.scores import SCORES
 from protofission.train import Plain, embedded, outputs
 
@@ -135,35 +136,55 @@ def _subclasses(predictions: Predictions, parts: Ints) -> SubclassScore:
 
 def predict(
     model: Model,
+    memory: nn.Module,
     experiment: Experiment,
     training: TrainingData,
     test: TestData,
     plain: Plain = floats,
     processes: Processes = ALONE,
 ) -> Predictions:
-    """Predictions for the test images, chunk by chunk.
-
-    A method that has no heads for novel classes speaks of them as ORCA made such methods do: it
-    rejects, then clusters the features of what it rejected, by k-means for the novel classes.
+    """Predictions for the test images, chunk by chunk; of novel classes as `Method.novel` says.
 
     Args:
+        memory: what the method has kept in training.
         plain: makes of inputs what the backbone takes.
     """
     num_seen, num_novel = training.num_seen, training.num_classes - training.num_seen
+    method, judging = experiment.method, experiment.judging
+    way = method.novel if judging.novel == "own" else judging.novel
     rows = []
     for chunk in outputs(model, test.inputs, plain, processes):
         claimed = chunk.nearest.argmax(-1)
         slot, similarity = _nearest_slots(chunk.similarities, claimed)
-        rows.append((claimed, slot, similarity, ood_scores(chunk, experiment, num_seen)))
+        scores = ood_scores(chunk, experiment, memory, num_seen)
+        rows.append((claimed, slot, similarity, scores))
         prototypes = chunk.prototypes
     heads, slots, sims, scores = (torch.cat(column) for column in zip(*rows, strict=True))
     divided = {} if test.finer is None else _divided(model, test, plain, processes, experiment.seed)
-    if not experiment.method.discovers and num_novel:
+    if way == "match":
+        known = [o.nearest.argmax(-1) for o in outputs(model, training.labeled, plain, processes)]
+        names = names_of(torch.cat(known), training.labels, num_seen, chunk.nearest.shape[1])
+        heads = names.to(heads.device)[heads]
+        prototypes = Prototypes(*(part[names.argsort()] for part in prototypes))
+    elif way in ("cluster", "anchor"):
+        found = clustered(
+            embedded(model, training.labeled, plain, processes),
+            training.labels,
+            embedded(model, test.inputs, plain, processes),
+            num_seen,
+            training.num_classes,
+            experiment.seed,
+            anchored=way == "anchor",
+        )
+        heads, slots = found.heads, torch.full_like(slots, NO_SLOT)
+        if not method.classifies:
+            scores = found.scores
+    elif way == "reject" and num_novel:
         labeled = [
-            ood_scores(chunk, experiment, num_seen)
+            ood_scores(chunk, experiment, memory, num_seen)
             for chunk in outputs(model, training.labeled, plain, processes)
         ]
-        rejected = scores > torch.cat(labeled).quantile(experiment.judging.keep)
+        rejected = scores > torch.cat(labeled).quantile(judging.keep)
         heads[rejected] = num_seen + clusters(
             lambda some: embedded(model, test.inputs[rejected.cpu()][some], plain, processes),
             int(rejected.sum()),
@@ -206,11 +227,17 @@ def _divided(
     return {"finer": test.finer, "own_slots": own_slots, "own_clusters": parts}
 
 
-def ood_scores(output: Output, experiment: Experiment, num_seen: int) -> Tensor:
-    """(N,): the experiment's OOD score over the seen heads, or over all of them by option."""
+def ood_scores(output: Output, experiment: Experiment, memory: nn.Module, num_seen: int) -> Tensor:
+    """(N,): the method's own OOD score, or the experiment's over the seen heads, or all heads."""
+    name = experiment.judging.ood_score
+    if name == "own":
+        own = experiment.method.ood_score(output, memory, num_seen)
+        if own is not None:
+            return own
+        name = "max_probability"
     heads = slice(num_seen if experiment.judging.auc_heads == "seen" else None)
     probs = experiment.method.sigma.probs(output.logits)
-    return SCORES[experiment.judging.ood_score](output.logits[:, heads], probs[:, heads])
+    return SCORES[name](output.logits[:, heads], probs[:, heads])
 
 
 def clusters(features: Callable[[slice], Tensor], rows: int, number: int, seed: int) -> Tensor:

@@ -105,8 +105,13 @@ class Recipe:
 class Judging:
     """How predictions are judged."""
 
-    ood_score: str = "max_probability"
-    """A name of protofission.scores.SCORES."""
+    ood_score: str = "own"
+    """The method's own score, or a name of protofission.scores.SCORES; `max_probability` for a
+    method that has none."""
+    novel: Literal["own", "reject", "cluster"] = "own"
+    """How novel classes are spoken of: as the method does, or by one of the two ways that any
+    method can be made to: reject, then cluster the rejected; or cluster all images, then match the
+    clusters to the seen classes through the labels."""
     auc_heads: Literal["seen", "all"] = "seen"
     """The heads that an ID score looks at: a novel cluster that is sure of itself is not ID."""
     keep: float = 0.95
@@ -120,8 +125,8 @@ class Judging:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if self.ood_score not in SCORES:
-            raise unknown("ood_score", self.ood_score, SCORES)
+        if self.ood_score not in ("own", *SCORES):
+            raise unknown("ood_score", self.ood_score, ("own", *SCORES))
         require(0 < self.keep < 1, f"keep = {self.keep} must lie between 0 and 1.")
         check_sizes(every=self.every, neighbours=self.neighbours)
 
@@ -146,6 +151,15 @@ class Experiment:
         """Refuse parts that do not fit each other, or so many processes."""
         self.head.check()
         self.method.check(self.head)
+        require(
+            self.judging.novel != "reject" or self.method.novel == "reject",
+            f"judging.novel = reject does not fit {self.name}, which has a way of its own to speak "
+            "of novel classes: leave it at own.",
+        )
+        require(
+            processes == 1 or not self.method.replays,
+            f"{self.name} takes an inner step at every step, which processes cannot share: use 1.",
+        )
         views, rows = self.method.views, 0
         for name, wanted in (("labeled", views.labeled), ("unlabeled", views.unlabeled)):
             batch = getattr(self.recipe, f"{name}_batch") if wanted else 0

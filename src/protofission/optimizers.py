@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from protofission.experiment import Recipe
+from protofission.methods import Adam
 
 
 class Lars(torch.optim.Optimizer):
@@ -73,6 +74,15 @@ def optimizer_of(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         momentum=recipe.momentum,
         nesterov=recipe.nesterov,
         fused=True,  # one pass over the weights in the place of four
+    )
+
+
+def own_optimizer(memory: nn.Module, wanted: Adam | None) -> torch.optim.Optimizer | None:
+    """What a method wants for its own parameters, if it wants any."""
+    if wanted is None:
+        return None
+    return torch.optim.Adam(
+        memory.parameters(), lr=wanted.learning_rate, weight_decay=wanted.weight_decay
     )
 
 

@@ -7,9 +7,9 @@ classes first, then slots for novel ones), V prototypes a class, D features.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -148,6 +148,39 @@ class Layout:
         return torch.cat(shares).argsort()
 
 
+class Sizes(NamedTuple):
+    """What a method's own parameters and buffers are made for."""
+
+    num_features: int
+    """D."""
+    num_classes: int
+    """C: all heads of the model."""
+    num_seen: int
+    """S."""
+    num_slots: int = 1
+    """V."""
+
+
+class Survey(NamedTuple):
+    """The model's outputs before an epoch, chunk by chunk; nothing is computed that is not read."""
+
+    labeled: Iterable[Output]
+    labels: Tensor
+    """(all labeled images,)."""
+    pool: Iterable[Output]
+
+
+class Again(Protocol):
+    """The model on the batch of a step once more, with other weights: what an inner step needs."""
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights that learn, by name."""
+
+    def __call__(self, weights: Mapping[str, Tensor]) -> Output:
+        """The output with these in the place of the model's; no statistic is moved."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """What one step trains on. Unlabeled images have no label here, nor anywhere upstream."""
@@ -157,6 +190,8 @@ class Batch:
     labels: Tensor
     """(L,): classes of the labeled images."""
     layout: Layout
+    places: Tensor
+    """(U,): where the unlabeled images stand in the pool."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +210,10 @@ class Step:
     """Randomness of this step: a function of the seed and the step's number."""
     progress: float = 0.0
     """Share of the training that is done, in [0, 1)."""
+    places: Tensor | None = None
+    """(U,): where the unlabeled images stand in the pool."""
+    again: Again | None = None
+    """For methods with an inner step (`Method.replays`)."""
 
     @property
     def logits(self) -> Tensor:

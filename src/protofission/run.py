@@ -254,7 +254,7 @@ NO_JUDGEMENT = Judgement()
 def _judge(
     state: TrainState, experiment: Experiment, data: Data, processes: Processes
 ) -> Judgement:
-    if not experiment.method.classifies:
+    if not experiment.method.predicts:
         k, model = experiment.judging.neighbours, state.judged
         return Judgement(
             neighbours=neighbour_accuracy(
@@ -262,7 +262,13 @@ def _judge(
             )
         )
     predictions = predict(
-        state.judged, experiment, data.training, data.test, data.augmentations.plain, processes
+        state.judged,
+        state.memory,
+        experiment,
+        data.training,
+        data.test,
+        data.augmentations.plain,
+        processes,
     )
     return Judgement(predictions, summarize(predictions))
 

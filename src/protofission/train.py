@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from protofission.data.batches import Batches
 from protofission.data.datasets import Augmentations
@@ -26,9 +27,19 @@ from protofission.models.bodies import Body, BodySpec
 from protofission.models.checkpoints import Fit, check_origin, load_backbone
 from protofission.models.model import Model
 from protofission.models.starts import start_from_data
-from protofission.optimizers import learning_rate, move_average, optimizer_of
+from protofission.optimizers import learning_rate, move_average, optimizer_of, own_optimizer
 from protofission.processes import ALONE, Processes
-from protofission.records import NO_CLASS, Batch, Output, Step, Targets, Terms, total
+from protofission.records import (
+    NO_CLASS,
+    Batch,
+    Output,
+    Sizes,
+    Step,
+    Survey,
+    Targets,
+    Terms,
+    total,
+)
 from protofission.rng import step_rng
 from protofission.threads import one_thread
 
@@ -47,6 +58,8 @@ class TrainState:
     model: Model
     memory: nn.Module
     optimizer: torch.optim.Optimizer
+    own_optimizer: torch.optim.Optimizer | None = None
+    """Of the memory's parameters, where the method wants another for them."""
     average: Model | None = None
     """The moving average of the model, if there is one."""
     fit: Fit | None = None
@@ -58,18 +71,24 @@ class TrainState:
         """The model whose predictions count."""
         return self.average or self.model
 
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """By name."""
+        own = {} if self.own_optimizer is None else {"own_optimizer": self.own_optimizer}
+        return {"optimizer": self.optimizer, **own}
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything, by name."""
         found = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         found |= {f"memory.{name}": value for name, value in self.memory.state_dict().items()}
         if self.average is not None:
             found |= {f"average.{name}": v for name, v in self.average.state_dict().items()}
-        for number, kept in self.optimizer.state_dict()["state"].items():
-            found |= {
-                f"optimizer.{number}.{name}": value
-                for name, value in kept.items()
-                if isinstance(value, Tensor)
-            }
+        for part, optimizer in self.optimizers().items():
+            for number, kept in optimizer.state_dict()["state"].items():
+                found |= {
+                    f"{part}.{number}.{name}": value
+                    for name, value in kept.items()
+                    if isinstance(value, Tensor)
+                }
         return {**found, "step": torch.tensor(self.step)}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
@@ -82,12 +101,13 @@ class TrainState:
         self.memory.load_state_dict(parts.get("memory", {}))
         if self.average is not None:
             self.average.load_state_dict(parts["average"])
-        kept: dict[int, dict[str, Tensor]] = {}
-        for name, value in parts.get("optimizer", {}).items():
-            number, _, rest = name.partition(".")
-            kept.setdefault(int(number), {})[rest] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": kept, "param_groups": groups})
+        for part, optimizer in self.optimizers().items():
+            kept: dict[int, dict[str, Tensor]] = {}
+            for name, value in parts.get(part, {}).items():
+                number, _, rest = name.partition(".")
+                kept.setdefault(int(number), {})[rest] = value
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": kept, "param_groups": groups})
         self.step = int(tensors["step"])
 
 
@@ -142,14 +162,17 @@ def start(
     )
     generator = step_rng(seed, 0, "head")
     head = experiment.head.build(body.num_features, num_classes, data.num_seen, generator)
-    memory = method.memory(num_classes, experiment.head.slots).to(processes.device)
+    sizes = Sizes(body.num_features, num_classes, data.num_seen, experiment.head.slots)
+    memory = method.memory(sizes, step_rng(seed, 0, "memory")).to(processes.device)
     model = Model(body, head).to(processes.device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if not restored:
         _learn_from(data, augmentations, model, experiment, processes)
     average = copy.deepcopy(model).requires_grad_(False) if recipe.ema else None
-    optimizer = processes.setup(optimizer_of(nn.ModuleList([model, memory]), recipe))
-    return TrainState(model, memory, optimizer, average, fit)
+    own = own_optimizer(memory, method.optimizer)
+    learning = [model, memory] if own is None else [model]
+    optimizer = processes.setup(optimizer_of(nn.ModuleList(learning), recipe))
+    return TrainState(model, memory, optimizer, own and processes.setup(own), average, fit)
 
 
 def load_weights(body: Body, spec: BodySpec) -> Fit | None:
@@ -218,8 +241,7 @@ def train(
     while state.step < num_steps:
         number = state.step
         if method.surveys and number % per_epoch == 0:
-            pool = outputs(state.model, data.unlabeled, augmentations.plain, processes)
-            method.survey(state.memory, pool)
+            method.survey(state.memory, _survey(state.model, data, augmentations.plain, processes))
         rate = learning_rate(recipe, number, num_steps, per_epoch)
         for group in state.optimizer.param_groups:
             group["lr"] = rate
@@ -234,6 +256,8 @@ def train(
                 memory=state.memory,
                 generator=step_rng(experiment.seed, number, "method"),
                 progress=number / num_steps,
+                places=batch.places,
+                again=Replay(state.model, batch) if method.replays else None,
             )
             targets = method.decide(step)
             terms = method.charge(step, targets)
@@ -262,15 +286,34 @@ def forward(model: Model, batch: Batch, processes: Processes = ALONE) -> Output:
     return cast(Output, model.head(features))
 
 
+class Replay:
+    """`Again` for a model and a batch, in one process."""
+
+    def __init__(self, model: Model, batch: Batch) -> None:
+        self._model, self._inputs = model, batch.inputs.float()
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights that learn."""
+        return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+
+    def __call__(self, weights: Mapping[str, Tensor]) -> Output:
+        """The output with other weights; statistics are copies."""
+        kept = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
+        return cast(Output, functional_call(self._model, {**kept, **weights}, (self._inputs,)))
+
+
 def _descend(state: TrainState, loss: Tensor, recipe: Recipe, processes: Processes) -> None:
     """One step of the optimiser down the gradient of a loss."""
     learning = nn.ModuleList([state.model, state.memory])
-    state.optimizer.zero_grad()
+    for optimizer in state.optimizers().values():
+        optimizer.zero_grad()
     processes.backward(loss)
     processes.average(learning)
     if recipe.clip is not None:
         processes.clip(learning, state.optimizer, recipe.clip)
-    state.optimizer.step()
+    for optimizer in state.optimizers().values():
+        optimizer.step()
     if state.average is not None:
         move_average(state.average, state.model, recipe.ema)
 
@@ -289,6 +332,24 @@ def _trusted(step: Step, targets: Targets) -> float | None:
     views = range(step.layout.unlabeled_views)
     classes = [step.unlabeled(targets.classes, view) for view in views]
     return float((torch.stack(classes) != NO_CLASS).any(0).float().mean()) if classes else None
+
+
+class Pass:
+    """The model's outputs for inputs, anew whenever they are gone through."""
+
+    def __init__(self, model: Model, inputs: Tensor, plain: Plain, processes: Processes) -> None:
+        self._all = model, inputs, plain, processes
+
+    def __iter__(self) -> Iterator[Output]:
+        return outputs(*self._all)
+
+
+def _survey(model: Model, data: TrainingData, plain: Plain, processes: Processes) -> Survey:
+    return Survey(
+        Pass(model, data.labeled, plain, processes),
+        data.labels.to(processes.device),
+        Pass(model, data.unlabeled, plain, processes),
+    )
 
 
 @torch.no_grad()

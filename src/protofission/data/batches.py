@@ -89,7 +89,12 @@ class Batches:
             )
             for name in names[number : number + 1]
         ]
-        return Batch(torch.cat(parts), self.data.labels[labeled].to(self.device), self.layout)
+        return Batch(
+            torch.cat(parts),
+            self.data.labels[labeled].to(self.device),
+            self.layout,
+            unlabeled.to(self.device),
+        )
 
     def _own(self, images: Tensor, indices: Tensor) -> Tensor:
         """The images of this process's share, on its device."""

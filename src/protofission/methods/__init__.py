@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from protofission.errors import unknown
-from protofission.methods.base import Method
+from protofission.methods.base import Adam, Method
 from protofission.methods.fixmatch import FixMatch, FixMatchSigmoid
 from protofission.methods.orca import Orca
 from protofission.methods.simclr import SimCLR
@@ -34,6 +34,7 @@ def method_named(name: str) -> Method[Any]:
 
 __all__ = [
     "METHODS",
+    "Adam",
     "FixMatch",
     "FixMatchSigmoid",
     "Method",

@@ -9,19 +9,42 @@ keeps between steps lives in the module that `memory` makes and the training loo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Generic, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from protofission.errors import check_choices, require
 from protofission.models.heads import HeadSpec
-from protofission.records import NO_CLASS, Output, Step, Targets, Terms, Views
+from protofission.records import (
+    NO_CLASS,
+    Output,
+    Sizes,
+    Step,
+    Survey,
+    Targets,
+    Terms,
+    Views,
+)
 from protofission.risks import Sigma, Softmax
 
 T = TypeVar("T", bound=Targets)
+
+Novel = Literal["heads", "match", "reject", "cluster", "anchor"]
+"""How a method speaks of novel classes:
+heads: by heads beyond those of the seen classes;
+match: its heads are clusters without names, matched to the seen classes through the labels;
+reject: not at all; what it rejects is clustered by k-means;
+cluster: k-means on the features of all images, matched to the seen classes through the labels;
+anchor: the same, where the labeled images keep to their classes."""
+
+
+class Adam(NamedTuple):
+    """The optimiser that a method's own parameters may want in the place of the recipe's."""
+
+    learning_rate: float
+    weight_decay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,8 +81,28 @@ class Method(Generic[T]):
         return True
 
     @property
+    def novel(self) -> Novel:
+        """How it speaks of novel classes."""
+        return "reject"
+
+    @property
     def discovers(self) -> bool:
         """Whether there are heads for novel classes too, or for the seen ones only."""
+        return self.novel in ("heads", "match")
+
+    @property
+    def predicts(self) -> bool:
+        """Whether it can be asked for the class of an image: by its logits, or by clusters."""
+        return self.classifies or self.novel in ("cluster", "anchor")
+
+    @property
+    def optimizer(self) -> Adam | None:
+        """What the parameters of its memory learn by, where that is not the recipe's optimiser."""
+        return None
+
+    @property
+    def replays(self) -> bool:
+        """Whether it looks at a batch again with other weights (`Step.again`): an inner step."""
         return False
 
     @property
@@ -71,16 +114,21 @@ class Method(Generic[T]):
         """Refuse a head that does not fit the method or its options."""
         require(
             self.classifies == (head.kind != "projection"),
-            f"head.kind = {head.kind} does not fit: a projection is for simclr, and for it alone.",
+            f"head.kind = {head.kind} does not fit: a projection is for methods that make features "
+            "and no classes, such as simclr, and for them alone.",
         )
 
-    def memory(self, num_classes: int, num_slots: int) -> nn.Module:
-        """What the method keeps between steps: buffers, or parameters to be trained."""
+    def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
+        """What the method keeps between steps: buffers, or parameters to be trained.
+
+        Args:
+            generator: for all that starts at random.
+        """
         return nn.Module()
 
     @torch.no_grad()
-    def survey(self, memory: nn.Module, pool: Iterable[Output]) -> None:
-        """Before each epoch: look at the whole unlabeled pool, chunk by chunk, and remember."""
+    def survey(self, memory: nn.Module, survey: Survey) -> None:
+        """Before each epoch: look at the labeled images and the whole pool, and remember."""
 
     def decide(self, step: Step) -> T:
         """Fix, without gradient, what each row is charged with."""
@@ -94,9 +142,13 @@ class Method(Generic[T]):
         """What single slots are charged with, where that differs from the max-logits."""
         return targets
 
+    def others(self, step: Step, targets: T) -> Terms:
+        """Terms that are no function of the class logits, charged once whatever the head."""
+        return ()
+
     def charge(self, step: Step, targets: T) -> Terms:
         """All terms of a step whose targets are fixed."""
-        return self.risk(step, targets, step.logits)
+        return (*self.risk(step, targets, step.logits), *self.others(step, targets))
 
     def terms(self, step: Step) -> Terms:
         """All terms of a step: decide, then charge."""
@@ -105,6 +157,10 @@ class Method(Generic[T]):
     @torch.no_grad()
     def update(self, step: Step, targets: T) -> None:
         """After the optimiser's step: bring the memory up to date."""
+
+    def ood_score(self, output: Output, memory: nn.Module, num_seen: int) -> Tensor | None:
+        """(N,), higher is more OOD: its own score, where it has one."""
+        return None
 
 
 def label_rows(step: Step) -> Tensor:

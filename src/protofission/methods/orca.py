@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,9 +11,9 @@ from torch import Tensor, nn
 
 from protofission.errors import require
 from protofission.fission import unit
-from protofission.methods.base import Method, label_rows
+from protofission.methods.base import Method, Novel, label_rows
 from protofission.models.heads import HeadSpec
-from protofission.records import NO_CLASS, Output, Step, Targets, Term, Terms, Views
+from protofission.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
 from protofission.threads import all_threads
 
 
@@ -71,26 +70,26 @@ class Orca(Method[OrcaTargets]):
         return HeadSpec("cosine")
 
     @property
-    def discovers(self) -> bool:
+    def novel(self) -> Novel:
         """Heads beyond the seen classes are slots for novel ones."""
-        return True
+        return "heads"
 
     @property
     def surveys(self) -> bool:
         """The margin follows the pool's uncertainty."""
         return True
 
-    def memory(self, num_classes: int, num_slots: int) -> nn.Module:
+    def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The uncertainty of the pool."""
         memory = nn.Module()
         memory.register_buffer("uncertainty", torch.ones(()))
         return memory
 
     @torch.no_grad()
-    def survey(self, memory: nn.Module, pool: Iterable[Output]) -> None:
+    def survey(self, memory: nn.Module, survey: Survey) -> None:
         """u = 1 - mean over the pool of the largest probability."""
         certainty, images = 0.0, 0
-        for output in pool:
+        for output in survey.pool:
             certainty += float(self.sigma.probs(output.logits).amax(-1).double().sum())
             images += len(output.logits)
         memory.get_buffer("uncertainty").fill_(1 - certainty / images)

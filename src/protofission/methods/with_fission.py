@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -19,9 +18,19 @@ from protofission.fission import (
     kl_to_prior,
     local_diversity_loss,
 )
-from protofission.methods.base import Method, T
+from protofission.methods.base import Adam, Method, Novel, T
 from protofission.models.heads import HeadSpec
-from protofission.records import NO_CLASS, Output, Step, Term, Terms, Views, total
+from protofission.records import (
+    NO_CLASS,
+    Output,
+    Sizes,
+    Step,
+    Survey,
+    Term,
+    Terms,
+    Views,
+    total,
+)
 from protofission.risks import Sigma
 
 
@@ -95,9 +104,19 @@ class WithFission(Method[T]):
         return self.base.classifies
 
     @property
-    def discovers(self) -> bool:
+    def novel(self) -> Novel:
         """The base's."""
-        return self.base.discovers
+        return self.base.novel
+
+    @property
+    def optimizer(self) -> Adam | None:
+        """The base's."""
+        return self.base.optimizer
+
+    @property
+    def replays(self) -> bool:
+        """The base's."""
+        return self.base.replays
 
     @property
     def surveys(self) -> bool:
@@ -117,18 +136,19 @@ class WithFission(Method[T]):
             f"prior = {self.prior} must have one number for each of the {head.slots} prototypes.",
         )
 
-    def memory(self, num_classes: int, num_slots: int) -> nn.Module:
+    def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The base's memory, and the running mean of A(x) by class if used, which starts even."""
         memory = nn.Module()
-        memory.base = self.base.memory(num_classes, num_slots)
+        memory.base = self.base.memory(sizes, generator)
         if self.diversity_scope == "ema":
-            memory.register_buffer("usage", torch.full((num_classes, num_slots), 1 / num_slots))
+            even = torch.full((sizes.num_classes, sizes.num_slots), 1 / sizes.num_slots)
+            memory.register_buffer("usage", even)
         return memory
 
     @torch.no_grad()
-    def survey(self, memory: nn.Module, pool: Iterable[Output]) -> None:
+    def survey(self, memory: nn.Module, survey: Survey) -> None:
         """The base's."""
-        self.base.survey(memory.get_submodule("base"), pool)
+        self.base.survey(memory.get_submodule("base"), survey)
 
     @torch.no_grad()
     def decide(self, step: Step) -> T:
@@ -138,6 +158,10 @@ class WithFission(Method[T]):
     def risk(self, step: Step, targets: T, logits: Tensor) -> Terms:
         """The base's risk."""
         return self.base.risk(_for_base(step), targets, logits)
+
+    def others(self, step: Step, targets: T) -> Terms:
+        """The base's."""
+        return self.base.others(_for_base(step), targets)
 
     def charge(self, step: Step, targets: T) -> Terms:
         """Eq. 8, with L_ldiv in the bracket of lambda_div."""
@@ -155,6 +179,7 @@ class WithFission(Method[T]):
             local = local_diversity_loss(parts, self.local_diversity_reduction)
         return (
             *self.risk(step, targets, step.logits),
+            *self.others(step, targets),
             Term("consistency", consistency, self.consistency_weight),
             Term("diversity", diversity, self.diversity_weight),
             Term("local_diversity", local, self.diversity_weight * local_weight),
@@ -202,6 +227,10 @@ class WithFission(Method[T]):
         usage, counts = class_usage(assigned, classes, num_classes)
         remembered = step.memory.get_buffer("usage")
         remembered.copy_(torch.where(counts[:, None] > 0, self._blended(step, usage), remembered))
+
+    def ood_score(self, output: Output, memory: nn.Module, num_seen: int) -> Tensor | None:
+        """The base's."""
+        return self.base.ood_score(output, memory.get_submodule("base"), num_seen)
 
     def _divided(self, step: Step, targets: T) -> tuple[Tensor, Tensor, int]:
         """The class of each row as L_div counts it, Eq. 5's assignment, and C."""

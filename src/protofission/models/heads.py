@@ -72,6 +72,70 @@ class CosineHead(nn.Module):
         return Output(features, sims, max_logits(sims), prototypes, self.temperature, self.offset)
 
 
+class DistanceHead(nn.Module):
+    """sim = -|f - p|^2 to V free prototypes a class: the nearest one speaks for it."""
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        num_slots: int = 1,
+        *,
+        temperature: float = 1.0,
+        offset: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(num_features=num_features, num_classes=num_classes, num_slots=num_slots)
+        self.temperature, self.offset = temperature, offset
+        self.prototypes = nn.Parameter(
+            random_directions(num_classes, num_slots, num_features, generator=generator)
+        )
+
+    def forward(self, features: Tensor) -> Output:
+        """(N, D) to an `Output` with V slots."""
+        check_features(features, self.prototypes.shape[-1])
+        sims = -squared_distances(features, self.prototypes.flatten(0, 1))
+        sims = sims.view(-1, *self.prototypes.shape[:2])
+        parts = self.prototypes, self.prototypes, self.prototypes.new_ones(sims.shape[1:])
+        prototypes = Prototypes(*parts)
+        return Output(features, sims, max_logits(sims), prototypes, self.temperature, self.offset)
+
+
+class ReciprocalHead(nn.Module):
+    """sim = |f - r|^2 / D - f r: the farther from a class's reciprocal point, the more of it."""
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        temperature: float = 1.0,
+        offset: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(num_features=num_features, num_classes=num_classes)
+        self.temperature, self.offset = temperature, offset
+        self.points = nn.Parameter(
+            random_directions(num_classes, num_features, generator=generator)
+        )
+
+    def forward(self, features: Tensor) -> Output:
+        """(N, D) to an `Output` with V = 1."""
+        check_features(features, self.points.shape[-1])
+        far = squared_distances(features, self.points) / features.shape[-1]
+        sims = (far - features @ self.points.T)[..., None]
+        prototypes = _single(self.points)
+        return Output(features, sims, max_logits(sims), prototypes, self.temperature, self.offset)
+
+
+def squared_distances(rows: Tensor, others: Tensor) -> Tensor:
+    """(N, K): |row - other|^2 by one matrix product, never below 0."""
+    squares = rows.square().sum(-1, keepdim=True) + others.square().sum(-1)
+    return (squares - 2 * rows @ others.T).clamp_min(0)
+
+
 class ProjectionHead(nn.Module):
     """SimCLR's two-layer projection; its "logits" are the coordinates of the projected vector."""
 
@@ -107,7 +171,7 @@ def _single(weight: Tensor) -> Prototypes:
     return Prototypes(weight[:, None], weight[:, None], weight.new_zeros(len(weight), 1))
 
 
-HeadKind = Literal["linear", "cosine", "fission", "projection"]
+HeadKind = Literal["linear", "cosine", "fission", "distance", "reciprocal", "projection"]
 
 
 @dataclass(frozen=True)
@@ -117,7 +181,7 @@ class HeadSpec:
     kind: HeadKind = "fission"
     """Which head; a method wants one of its own."""
     prototypes: int = 5
-    """V, fission only."""
+    """V, fission and distance only."""
     novel_prototypes: int | None = None
     """V of the novel classes, fission only; as many as the seen ones where none."""
     similarity: Similarity = "cosine"
@@ -156,8 +220,8 @@ class HeadSpec:
 
     @property
     def slots(self) -> int:
-        """V as the head has it: 1 for all but fission."""
-        return self.prototypes if self.kind == "fission" else 1
+        """V as the head has it: 1 for all but fission and distance."""
+        return self.prototypes if self.kind in ("fission", "distance") else 1
 
     def build(
         self, num_features: int, num_classes: int, num_seen: int, generator: torch.Generator
@@ -170,6 +234,23 @@ class HeadSpec:
                 return ProjectionHead(num_features, num_features, generator, norm=self.norm)
             case "cosine":
                 return CosineHead(
+                    num_features,
+                    num_classes,
+                    temperature=self.temperature,
+                    offset=self.offset,
+                    generator=generator,
+                )
+            case "distance":
+                return DistanceHead(
+                    num_features,
+                    num_classes,
+                    self.prototypes,
+                    temperature=self.temperature,
+                    offset=self.offset,
+                    generator=generator,
+                )
+            case "reciprocal":
+                return ReciprocalHead(
                     num_features,
                     num_classes,
                     temperature=self.temperature,
