@@ -81,6 +81,7 @@ class Case:
             progress=self.progress,
             places=torch.arange(self.layout.unlabeled),
             again=HeadAgain(self.head, self.features if features is None else features),
+            head=self.head,
         )
 
     def rows(self, kind: str, view: int) -> list[int]:

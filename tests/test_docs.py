@@ -1,5 +1,6 @@
 """The code blocks of README and docs run, and their links lead somewhere."""
 
+import json
 import re
 import subprocess
 import sys
@@ -7,15 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from protofission.methods import METHODS
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path) -> list[str]:
+    """The Python code of a page."""
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("protofission.methods.METHODS", METHODS.copy())  # a page may add one
     names: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+    for block in blocks(page):
         exec(compile(block, page.name, "exec"), names)
 
 
@@ -30,6 +39,18 @@ def test_the_readme_s_commands_are_verbs_of_the_makefile() -> None:
     verbs = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     named = re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert {"demo", "test"} <= set(named) <= set(verbs)
+
+
+def test_a_method_of_one_s_own_is_one_small_file_with_a_command_line(tmp_path: Path) -> None:
+    (file,) = blocks(ROOT / "docs" / "add_a_method.md")
+    assert file.count("\n") <= 60
+    (tmp_path / "own_method.py").write_text(file)
+    options = ("recipe.epochs=1", "recipe.steps_per_epoch=2", "method.agreement_weight=3")
+    command = ["train", "pi+pf", "--preset", "digits", "--out", "run"]
+    command += [part for option in options for part in ("--set", option)]
+    subprocess.run([sys.executable, "own_method.py", *command], cwd=tmp_path, check=True)
+    terms = json.loads((tmp_path / "run" / "history.json").read_text())[0]["terms"]
+    assert terms["agreement"] > 0
 
 
 def test_the_example_runs_as_a_user_runs_it(tmp_path: Path) -> None:
