@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,15 @@ from torch.func import functional_call
 
 from protofission.fission import FissionHead
 from protofission.methods import Method
-from protofission.models.heads import CosineHead, HeadSpec, LinearHead, ProjectionHead
+from protofission.models.heads import (
+    CosineHead,
+    DistanceHead,
+    HeadSpec,
+    LinearHead,
+    ProjectionHead,
+    ReciprocalHead,
+    StudentHead,
+)
 from protofission.records import Layout, Output, Prototypes, Sizes, Step
 from reference import prototypes as scalar
 from reference.methods import Key, Scene
@@ -113,6 +122,20 @@ def scalar_similarities(head: nn.Module, row: list[float]) -> list[list[float]]:
         case LinearHead():
             weights = zip(head.weight.tolist(), head.bias.tolist(), strict=True)
             return [[scalar.dot(row, w) + b] for w, b in weights]
+        case DistanceHead():
+            prototypes = head.prototypes.tolist()
+            return [
+                [-scalar.squared_distance(row, p) / len(row) for p in own] for own in prototypes
+            ]
+        case ReciprocalHead():
+            points = head.points.tolist()
+            far = [scalar.squared_distance(row, r) / len(row) for r in points]
+            aside = [scalar.dot(row, r) if head.dot else 0.0 for r in points]
+            return [[d - a] for d, a in zip(far, aside, strict=True)]
+        case StudentHead():
+            mapped = [scalar.dot(row, axis) for axis in head.axes.tolist()]
+            far = [scalar.squared_distance(mapped, c) for c in head.centres.tolist()]
+            return [[-math.log(1 + d)] for d in far]
         case ProjectionHead():
             layers = zip(head.hidden.tolist(), head.hidden_bias.tolist(), strict=True)
             hidden = [max(scalar.dot(row, w) + b, 0.0) for w, b in layers]

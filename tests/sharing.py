@@ -16,6 +16,8 @@ from protofission.processes import ALONE, Processes, launched
 from protofission.train import start, train
 from runs import digits, small
 
+SHARED = [name for name, method in METHODS.items() if not method.replays]
+"""The methods that processes can share: those without an inner step (test_inner.py)."""
 RECIPE = (
     "recipe.trainable_stages=none",
     "recipe.epochs=1",
@@ -59,7 +61,7 @@ def outcome(name: str, processes: Processes = ALONE) -> dict[str, Tensor]:
 def main(out: Path, processes: int, nodes: int) -> None:
     together = launched(processes, nodes, "cpu")
     found: dict[str, Tensor] = {}
-    for name in METHODS:
+    for name in SHARED:
         found |= outcome(name, together)
     if together.first:
         assert together.share.size == 2

@@ -22,6 +22,9 @@ HEADS = {
     "tied": HeadSpec("fission", prototypes=4, novel_prototypes=2, temperature=5.0),
     "euclidean": HeadSpec("fission", prototypes=2, similarity="euclidean"),
     "mahalanobis": HeadSpec("fission", prototypes=2, similarity="mahalanobis", offset=1.0),
+    "distance": HeadSpec("distance", prototypes=3, temperature=4.0, offset=0.5),
+    "reciprocal": HeadSpec("reciprocal", temperature=3.0),
+    "reciprocal-dot": HeadSpec("reciprocal-dot", offset=0.5),
 }
 ADAPTERS = {
     "none": AdapterSpec("none"),

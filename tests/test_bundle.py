@@ -267,7 +267,7 @@ EDITS = {
     "half a prototype": (put("head", "prototypes", 2.5), "head.prototypes must be a whole"),
     "another head": (put("head", "kind", "linear"), "do not fit"),
     "an unknown head": (put("head", "kind", "evil"), "head.kind must be one of"),
-    "a projection": (put("head", "kind", "projection"), "no classes"),
+    "a projection": (put("head", "kind", "projection"), "not for bundles"),
     "a head temperature of 0": (put("head", "temperature", 0.0), "temperature = 0.0"),
     "a head option less": (without("head", "offset"), "head.offset is missing"),
     "uneven prototypes": (put("head", "novel_prototypes", 2), "must divide"),

@@ -11,7 +11,17 @@ from builders import LABELS, SEEN, WIDTH, make_head, normal, rng, scalar_similar
 from protofission.errors import InputError
 from protofission.fission import FissionHead, combine
 from protofission.methods import METHODS, Orca, WithFission
-from protofission.models.heads import CosineHead, HeadSpec, LinearHead, ProjectionHead
+from protofission.models.heads import (
+    CosineHead,
+    DistanceHead,
+    HeadSpec,
+    LinearHead,
+    ProjectionHead,
+    ReciprocalHead,
+    sizes_of,
+    squared_distances,
+)
+from reference import prototypes as scalar
 
 SPECS = {
     "linear": HeadSpec("linear"),
@@ -20,6 +30,10 @@ SPECS = {
     "fission": HeadSpec("fission", prototypes=4, temperature=7.0, offset=2.0),
     "fission euclidean": HeadSpec("fission", prototypes=2, similarity="euclidean"),
     "fission mahalanobis": HeadSpec("fission", prototypes=2, similarity="mahalanobis"),
+    "distance": HeadSpec("distance", prototypes=4, temperature=7.0, offset=2.0),
+    "one distance": HeadSpec("distance", prototypes=1),
+    "reciprocal": HeadSpec("reciprocal", temperature=7.0, offset=2.0),
+    "reciprocal-dot": HeadSpec("reciprocal-dot", temperature=7.0, offset=2.0),
 }
 CLASSES = 5
 
@@ -34,13 +48,15 @@ def test_outputs_equal_their_twin_and_hang_together(name):
     assert output.features is features
     assert torch.equal(output.nearest, output.similarities.amax(-1))
     assert torch.equal(output.logits, output.slot_logits.amax(-1))
-    tempered = spec.kind in ("cosine", "fission")
+    tempered = spec.kind not in ("linear", "projection")
     t, b = (spec.temperature, spec.offset) if tempered else (1.0, 0.0)
     assert_close(output.logits, t * output.nearest - b)
     assert_close(output.slot_logits, t * output.similarities - b)
     heads, slots = output.similarities.shape[1:]
     assert heads == (WIDTH if spec.kind == "projection" else CLASSES)
-    assert slots == spec.slots == (spec.prototypes if spec.kind == "fission" else 1)
+    several = spec.kind in ("fission", "distance")
+    assert slots == spec.slots == (spec.prototypes if several else 1)
+    assert sizes_of(head) == (heads, slots)
     prototypes = output.prototypes
     assert prototypes.combined.shape == prototypes.local.shape == (heads, slots, WIDTH)
     assert prototypes.mixing.shape == (heads, slots)
@@ -55,6 +71,42 @@ def test_prototypes_are_what_features_are_compared_with():
     at_prototypes = head(prototypes.combined.flatten(0, 1))
     own = at_prototypes.similarities.flatten(1).diagonal()
     assert_close(own, torch.ones_like(own))
+
+
+def test_a_distance_head_is_nearest_to_its_own_prototypes():
+    head = make_head(SPECS["distance"], CLASSES, 0)
+    flat = head.prototypes.detach().flatten(0, 1)
+    output = head(flat)
+    own = output.similarities.flatten(1).diagonal()
+    assert_close(own, torch.zeros_like(own), atol=1e-12, rtol=0)
+    assert output.nearest.argmax(-1).tolist() == [c for c in range(CLASSES) for _ in range(4)]
+    assert output.prototypes.combined is head.prototypes
+
+
+@pytest.mark.parametrize(("dot", "factor"), [(False, 2 / WIDTH), (True, 1 + 2 / WIDTH)])
+def test_the_softmax_of_reciprocal_points_is_that_of_a_linear_head(dot, factor):
+    """|f|^2 is the same for all classes: W = -(2 / D) r, or -(1 + 2 / D) r, and b = |r|^2 / D."""
+    head = make_head(SPECS["reciprocal-dot" if dot else "reciprocal"], CLASSES, 0)
+    features, points = normal(7, WIDTH), head.points
+    linear = 7 * (points.square().sum(-1) / WIDTH - factor * features @ points.T)
+    assert_close(head(features).logits.softmax(-1), linear.softmax(-1))
+
+
+def test_the_mean_distance_from_several_reciprocal_points_is_that_from_their_mean():
+    """But for a constant of the class, so that one point a class is enough."""
+    several, features = normal(4, WIDTH), normal(7, WIDTH, seed=1)
+    one = several.mean(0, keepdim=True)
+    spread = squared_distances(several, one).mean()
+    apart = squared_distances(features, several).mean(1)
+    assert_close(apart, squared_distances(features, one)[:, 0] + spread)
+
+
+def test_squared_distances_are_never_below_0():
+    rows = 1000 + normal(50, 3).float()
+    found = squared_distances(rows, rows)
+    assert found.min() >= 0
+    twin = [[scalar.squared_distance(a, b) for b in rows[:5].tolist()] for a in rows.tolist()]
+    assert_close(squared_distances(rows.double(), rows[:5].double()), torch.tensor(twin).double())
 
 
 @pytest.mark.parametrize("kind", ["cosine", "fission"])
@@ -131,7 +183,7 @@ def test_mahalanobis_starts_as_euclidean():
 def test_heads_that_methods_want():
     """Linear without T and b for plain FixMatch, 10 cos for ORCA, Eq. 10 with fission."""
     wanted = {name: method.head for name, method in METHODS.items()}
-    assert {name: head.kind for name, head in wanted.items()} == {
+    kinds = {
         "supervised": "linear",
         "supervised+pf": "fission",
         "fixmatch": "linear",
@@ -141,7 +193,11 @@ def test_heads_that_methods_want():
         "orca": "cosine",
         "orca+pf": "fission",
         "simclr": "projection",
+        "cpl": "distance",
+        "rpl": "reciprocal",
+        "arpl": "reciprocal-dot",
     }
+    assert {name: wanted[name].kind for name in kinds} == kinds
     for name in ("orca", "orca+pf", "fixmatch+pf", "supervised+pf"):
         assert (wanted[name].temperature, wanted[name].offset) == (10.0, 0.0)
     eq10 = wanted["fixmatch-sigmoid+pf"]
@@ -155,6 +211,8 @@ HEADS = {
     "cosine": lambda d=WIDTH, c=4: CosineHead(d, c),
     "projection": lambda d=WIDTH, c=4: ProjectionHead(d, c),
     "fission": lambda d=WIDTH, c=4: FissionHead(d, c, 3),
+    "distance": lambda d=WIDTH, c=4: DistanceHead(d, c, 3),
+    "reciprocal": lambda d=WIDTH, c=4: ReciprocalHead(d, c),
 }
 
 
@@ -186,6 +244,7 @@ def test_heads_refuse_sizes_below_1(kind, size):
     ("make", "message"),
     [
         (lambda: FissionHead(WIDTH, 3, 0), r"^prototypes = 0 must be at least 1\.$"),
+        (lambda: DistanceHead(WIDTH, 3, 0), r"^prototypes = 0 must be at least 1\.$"),
         (lambda: FissionHead(WIDTH, 3, similarity="cosin"), "'cosin'.*'cosine'"),
         (lambda: FissionHead(WIDTH, 3, 5, novel_prototypes=2), "2 must divide prototypes = 5"),
         (lambda: FissionHead(WIDTH, 3, 5, novel_prototypes=0), "0 must divide prototypes = 5"),
@@ -213,7 +272,8 @@ def test_gradient_reaches_the_nearest_slot_alone():
 
 
 def test_novel_slots_exist_where_a_method_discovers():
-    for method in METHODS.values():
+    for name in ("supervised", "fixmatch+pf", "fixmatch-sigmoid", "orca", "orca+pf", "cpl", "arpl"):
+        method = METHODS[name]
         base = method.base if isinstance(method, WithFission) else method
         assert method.discovers == isinstance(base, Orca)
         assert method.surveys == isinstance(base, Orca)

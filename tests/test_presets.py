@@ -20,7 +20,7 @@ from protofission.presets import PRESETS, check_accelerator, fits_a_cpu, preset,
 
 PAPER = [name for name in PRESETS if name.startswith("paper/")]
 CLASSIFIERS = [name for name, method in METHODS.items() if method.classifies]
-DISCOVERERS = ["orca", "orca+pf"]
+DISCOVERERS = [name for name in CLASSIFIERS if METHODS[name].novel != "reject"]
 REJECTERS = [name for name in CLASSIFIERS if name not in DISCOVERERS]
 WITH_FISSION = [name for name in METHODS if name.endswith("+pf")]
 
@@ -112,7 +112,9 @@ def test_a_literal_preset_changes_the_method_alone_and_on_features_the_start(nam
         ours, words = preset(name.removesuffix("/literal"), method), preset(name, method)
         assert words.head.init == "random"
         if name.startswith("features"):
-            assert ours.head.init == ("data" if method.startswith("orca") else "random")
+            found = METHODS[method]
+            from_data = (found.discovers and found.head.can_start_from_data) or method == "cpl"
+            assert ours.head.init == ("data" if from_data else "random")
             ours = replace(ours, head=replace(ours.head, init="random"))
         assert replace(words, method=ours.method) == ours
     fission = preset(name, "orca+pf").method

@@ -1,4 +1,4 @@
-"""Two processes of half the batch are one process with the whole, for every method."""
+"""Two processes of half the batch are one with the whole, for all methods without inner steps."""
 
 import os
 import socket
@@ -12,10 +12,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from protofission.errors import InputError
-from protofission.methods import METHODS
 from protofission.processes import launched
 from protofission.records import Layout, Share
-from sharing import outcome
+from sharing import SHARED, outcome
 
 SCRIPT = Path(__file__).with_name("sharing.py")
 
@@ -45,7 +44,7 @@ def run_all(*commands: tuple[list[str], dict[str, str]]) -> None:
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Tensor]:
-    return {key: value for name in METHODS for key, value in outcome(name).items()}
+    return {key: value for name in SHARED for key, value in outcome(name).items()}
 
 
 def by_its_own_launcher(out: Path) -> None:
@@ -71,7 +70,7 @@ def test_two_halves_are_one_whole(launch, alone: dict[str, Tensor], tmp_path: Pa
     assert together.keys() == alone.keys()
     for key, value in alone.items():
         torch.testing.assert_close(together[key], value, atol=1e-5, rtol=1e-5, msg=key)
-    for name in METHODS:
+    for name in SHARED:
         assert any(together[key].abs().max() > 1e-3 for key in alone if f"{name}/grad" in key)
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -16,7 +17,14 @@ from builders import normal, rng
 from protofission.errors import InputError
 from protofission.fission import FissionHead, combine
 from protofission.models import starts
-from protofission.models.heads import CosineHead, HeadSpec, LinearHead, ProjectionHead
+from protofission.models.heads import (
+    CosineHead,
+    DistanceHead,
+    HeadSpec,
+    LinearHead,
+    ProjectionHead,
+    ReciprocalHead,
+)
 from protofission.models.starts import SHORTEST, k_means, local_parts, start_from_data
 from protofission.records import NO_CLASS
 from reference.prototypes import dot, unit
@@ -107,6 +115,18 @@ def test_k_means_equals_its_twin(seed):
     assert found.members[:5].tolist() == [0, 0, 0, 1, 1]
     assert_close(found.centres, torch.tensor(centres, dtype=torch.float64))
     assert found.costs == pytest.approx(costs)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_k_means_in_the_ball_is_that_of_scikit_learn(seed):
+    rows = normal(60, 4, seed=seed)
+    rows = (rows - rows.mean(0)) / 9
+    found = k_means(rows, torch.full((60,), NO_CLASS), rows[:5], starts.BALL)
+    same = KMeans(5, init=rows[:5].numpy(), n_init=1, tol=0).fit(rows.numpy())
+    assert found.members.tolist() == same.labels_.tolist()
+    assert_close(found.centres, torch.from_numpy(same.cluster_centers_))
+    assert found.costs[-1] == pytest.approx(same.inertia_)
+    assert all(b <= a + 1e-12 for a, b in zip(found.costs, found.costs[1:], strict=False))
 
 
 @settings(max_examples=40)
@@ -200,7 +220,9 @@ def one_to_one(first: Tensor, second: Tensor) -> bool:
     return len(pairs) == len(set(first.tolist())) == len(set(second.tolist()))
 
 
-def make(kind: str = "fission", seed: int = 0, **options) -> CosineHead | FissionHead:
+def make(
+    kind: str = "fission", seed: int = 0, **options
+) -> CosineHead | FissionHead | DistanceHead:
     spec = HeadSpec(kind, prototypes=SLOTS, **options)
     return spec.build(WIDTH, CLASSES, SEEN, rng(seed))
 
@@ -238,6 +260,34 @@ def test_a_cosine_head_starts_at_the_means():
         own = labeled[labels == c] if c < SEEN else pool[pooled == c]
         mean = F.normalize(F.normalize(own, dim=-1).mean(0), dim=-1)
         assert_close(head.weight[heads[classes == c][0]], mean)
+
+
+def heaps(each: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Features of blobs that differ by length alone in pairs, with their classes and sub-blobs."""
+    _, classes, subs = blobs(each)
+    axes = torch.eye(WIDTH)
+    centres = 10 * (classes // 2 + 1)[:, None] * axes[classes // 2]
+    centres = centres + 6 * (classes % 2)[:, None] * axes[classes // 2] + 2 * axes[8 + subs]
+    return centres + 0.1 * normal(len(classes), WIDTH, seed=seed).float(), classes, subs
+
+
+def test_a_distance_head_starts_at_means_of_features_as_they_are():
+    """Classes 2k and 2k + 1 lie in one direction, so that no angle tells them apart."""
+    labeled, classes, _ = heaps(8, seed=1)
+    labels, labeled = classes[classes < SEEN], labeled[classes < SEEN]
+    head = make("distance")
+    start_from_data(head, labeled, labels, heaps(8)[0], SEEN, seed=0)
+    features, classes, subs = heaps(5, seed=2)
+    output = head(features)
+    heads = output.logits.argmax(-1)
+    assert torch.equal(heads[classes < SEEN], classes[classes < SEEN])
+    assert one_to_one(heads, classes)
+    slots = output.similarities[torch.arange(len(heads)), heads].argmax(-1)
+    assert one_to_one(heads * SLOTS + slots, classes * SLOTS + subs)
+    one = HeadSpec("distance", prototypes=1).build(WIDTH, CLASSES, SEEN, rng(0))
+    start_from_data(one, labeled, labels, heaps(8)[0], SEEN, seed=0)
+    for c in range(SEEN):
+        assert_close(one.prototypes[c, 0], labeled[labels == c].mean(0))
 
 
 def test_one_prototype_of_fission_is_the_cosine_head_s():
@@ -341,6 +391,16 @@ LITTLE = {
 }
 
 
+@pytest.mark.parametrize("name", [name for name in LITTLE if name != "tiny and huge"])
+def test_little_data_gives_a_distance_head_distinct_and_finite_prototypes(name):
+    labeled, labels, pool = LITTLE[name]
+    head = make("distance")
+    start_from_data(head, labeled, labels, pool, SEEN, seed=0)
+    assert head.prototypes.isfinite().all()
+    apart = torch.cdist(head.prototypes, head.prototypes) + torch.eye(SLOTS)
+    assert apart.min() > 1e-3
+
+
 @pytest.mark.parametrize("name", LITTLE)
 @pytest.mark.parametrize("kind", ["cosine", "fission"])
 def test_little_data_gives_distinct_and_finite_prototypes(kind, name):
@@ -390,6 +450,7 @@ def test_a_head_without_novel_classes_leaves_the_pool_alone():
         (LinearHead(WIDTH, CLASSES), "LinearHead"),
         (ProjectionHead(WIDTH, CLASSES), "ProjectionHead"),
         (FissionHead(WIDTH, CLASSES, similarity="euclidean"), "FissionHead"),
+        (ReciprocalHead(WIDTH, CLASSES), "ReciprocalHead"),
     ],
 )
 def test_other_heads_are_refused(head, name):
@@ -419,6 +480,7 @@ def test_bad_features_and_labels_are_refused(changed, message):
     [
         ({"kind": "linear"}, "not for linear: leave it at random"),
         ({"kind": "projection"}, "not for projection: leave it at random"),
+        ({"kind": "reciprocal"}, "not for reciprocal: leave it at random"),
         ({"kind": "fission", "similarity": "euclidean"}, "wants similarity = cosine, not euclid"),
         ({"kind": "fission", "similarity": "mahalanobis"}, "= cosine, not mahalanobis"),
     ],
@@ -430,7 +492,7 @@ def test_a_spec_refuses_a_start_that_its_head_cannot_have(options, message):
 
 
 def test_a_spec_knows_its_starts():
-    for kind in ("cosine", "fission"):
+    for kind in ("cosine", "fission", "distance"):
         HeadSpec(kind, init="data").check()
     assert HeadSpec().init == "random"
     with pytest.raises(InputError, match=r"Unknown init 'date'\. Did you mean 'data'"):

@@ -30,9 +30,8 @@ from protofission.bundle_format import (
     specs_of,
 )
 from protofission.errors import InputError, printable, require
-from protofission.fission import FissionHead
 from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec
-from protofission.models.model import Model
+from protofission.models.heads import sizes_of
 from protofission.recognizer import CHUNK, Recognizer, Verdicts, judge
 from protofission.typed_json import typed
 from protofission.whole import locked, written_whole
@@ -237,7 +236,7 @@ class Bundle:
             format=FORMAT,
             protofission=self.version,
             known=len(self.class_names),
-            novel=_heads(self.recognizer.model) - self.recognizer.num_seen,
+            novel=sizes_of(self.recognizer.model.head)[0] - self.recognizer.num_seen,
             class_names=self.class_names,
             subclass_names=self.subclass_names,
             cluster_names=self.cluster_names,
@@ -273,13 +272,7 @@ def _of(manifest: Manifest, folder: Path) -> Bundle:
 
 def _clusters(recognizer: Recognizer) -> int:
     """Heads that stand for novel clusters."""
-    return (_heads(recognizer.model) - recognizer.num_seen) * recognizer.clusters
-
-
-def _heads(model: Model) -> int:
-    """C."""
-    head: Any = model.head
-    return len(head.g if isinstance(head, FissionHead) else head.weight)
+    return (sizes_of(recognizer.model.head)[0] - recognizer.num_seen) * recognizer.clusters
 
 
 def _flat(value: Any, place: str) -> list[str]:

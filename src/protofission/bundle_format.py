@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,14 @@ from protofission.fission import FissionHead
 from protofission.history import as_plain_json
 from protofission.models.adapters import Adapter, AdapterSpec
 from protofission.models.encoders import ENCODERS, EncoderSpec
-from protofission.models.heads import CosineHead, HeadSpec, LinearHead
+from protofission.models.heads import (
+    CosineHead,
+    DistanceHead,
+    HeadSpec,
+    LinearHead,
+    ReciprocalHead,
+    sizes_of,
+)
 from protofission.models.model import Model
 from protofission.models.weight_files import few
 from protofission.recognizer import Recognizer
@@ -33,6 +40,8 @@ from protofission.whole import is_partial
 FORMAT = 1
 MANIFEST, MODEL, CALIBRATION = "bundle.json", "model.safetensors", "calibration.npy"
 PARTS = (MODEL, CALIBRATION)
+KINDS = ("linear", "cosine", "fission", "distance", "reciprocal", "reciprocal-dot")
+"""Of heads."""
 MOST_BYTES = 2**26
 """Of bundle.json."""
 MOST = 2**20
@@ -83,7 +92,7 @@ class Manifest:
             f"it names the files {few(self.files)}, not {' and '.join(PARTS)}.",
         )
         self.head.check()
-        require(self.head.kind != "projection", "a projection head has no classes.")
+        require(self.head.kind in KINDS, f"a {self.head.kind} head is not for bundles.")
         inputs = typed(self.encoder.describe.get("num_features"), int, "num_features")
         for name, size, least in (
             ("known", self.known, 1),
@@ -106,15 +115,24 @@ class Manifest:
             found[f"model.backbone.layers.{2 * place}.weight"] = (wide, narrow)
             found[f"model.backbone.layers.{2 * place}.bias"] = (wide,)
         width = (inputs, *maps)[-1]
-        if self.head.kind != "fission":
-            found["model.head.weight"] = (heads, width)
-            return found | ({"model.head.bias": (heads,)} if self.head.kind == "linear" else {})
-        found["model.head.g"] = (heads, width)
-        found["model.head.l"] = (heads, self.head.prototypes, width)
-        found["model.head.delta"] = (heads, self.head.prototypes)
-        if self.head.similarity == "mahalanobis":
-            found["model.head.precision_root"] = (width, width)
-        return found
+        return found | {f"model.head.{name}": s for name, s in self._head_shapes(heads, width)}
+
+    def _head_shapes(self, heads: int, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        slots = self.head.prototypes
+        match self.head.kind:
+            case "distance":
+                yield "prototypes", (heads, slots, width)
+            case "reciprocal" | "reciprocal-dot":
+                yield "points", (heads, width)
+            case "fission":
+                yield from (("g", (heads, width)), ("l", (heads, slots, width)))
+                yield "delta", (heads, slots)
+                if self.head.similarity == "mahalanobis":
+                    yield "precision_root", (width, width)
+            case kind:
+                yield "weight", (heads, width)
+                if kind == "linear":
+                    yield "bias", (heads,)
 
     def recognizer(self) -> Recognizer:
         """The recognizer, before its tensors are loaded."""
@@ -159,8 +177,21 @@ def specs_of(model: Model) -> tuple[AdapterSpec, HeadSpec]:
                 temperature=head.temperature,
                 offset=head.offset,
             )
+        case DistanceHead() as head:
+            return adapter, HeadSpec(
+                "distance",
+                prototypes=sizes_of(head)[1],
+                temperature=head.temperature,
+                offset=head.offset,
+            )
+        case ReciprocalHead() as head:
+            return adapter, HeadSpec(
+                "reciprocal-dot" if head.dot else "reciprocal",
+                temperature=head.temperature,
+                offset=head.offset,
+            )
         case other:
-            raise InputError(f"A {type(other).__name__} has no classes: give another head.")
+            raise InputError(f"A {type(other).__name__} is not for bundles: give another head.")
 
 
 def contents(recognizer: Recognizer, scores: NDArray[np.float32]) -> dict[str, bytes]:

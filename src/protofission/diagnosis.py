@@ -46,9 +46,11 @@ def after(epoch: Epoch, experiment: Experiment, progress: float) -> list[str]:
         return found
     slots = experiment.head.slots
     if slots > 1 and summary.prototypes.effective < ONE_PROTOTYPE:
+        divides = "diversity_weight" in vars(experiment.method)
+        remedy = "raise method.diversity_weight" if divides else "lower head.prototypes"
         found.append(
             f"The prototypes have collapsed: of {slots} a class, "
-            f"{summary.prototypes.effective:.1f} are in use; raise method.diversity_weight."
+            f"{summary.prototypes.effective:.1f} are in use; {remedy}."
         )
     return found
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from protofission.metrics import (
     prototype_health,
     subclass_score,
 )
+from protofission.models.heads import single
 from protofission.models.model import Model
 from protofission.novel import clustered, names_of
 from protofission.processes import ALONE, Processes
@@ -63,7 +64,7 @@ class Predictions:
     ood_scores: Floats
     """(N,): higher is more OOD."""
     prototypes: Floats
-    """(C, V, D)."""
+    """(C, V, D); where heads are clusters of features, V = 1 and these are their centres."""
     mixing: Floats
     """(C, V): lambda."""
     num_seen: int
@@ -152,21 +153,17 @@ def predict(
     num_seen, num_novel = training.num_seen, training.num_classes - training.num_seen
     method, judging = experiment.method, experiment.judging
     way = method.novel if judging.novel == "own" else judging.novel
+    look = _look(model, method.novel == "match", training, plain, processes)
     rows = []
-    for chunk in outputs(model, test.inputs, plain, processes):
+    for chunk in look(test.inputs):
         claimed = chunk.nearest.argmax(-1)
         slot, similarity = _nearest_slots(chunk.similarities, claimed)
         scores = ood_scores(chunk, experiment, memory, num_seen)
         rows.append((claimed, slot, similarity, scores))
         prototypes = chunk.prototypes
     heads, slots, sims, scores = (torch.cat(column) for column in zip(*rows, strict=True))
-    divided = {} if test.finer is None else _divided(model, test, plain, processes, experiment.seed)
-    if way == "match":
-        known = [o.nearest.argmax(-1) for o in outputs(model, training.labeled, plain, processes)]
-        names = names_of(torch.cat(known), training.labels, num_seen, chunk.nearest.shape[1])
-        heads = names.to(heads.device)[heads]
-        prototypes = Prototypes(*(part[names.argsort()] for part in prototypes))
-    elif way in ("cluster", "anchor"):
+    divided = {} if test.finer is None else _divided(look, test, experiment.seed)
+    if way in ("cluster", "anchor"):
         found = clustered(
             embedded(model, training.labeled, plain, processes),
             training.labels,
@@ -176,13 +173,13 @@ def predict(
             experiment.seed,
             anchored=way == "anchor",
         )
-        heads, slots = found.heads, torch.full_like(slots, NO_SLOT)
+        heads, slots, sims = found.heads, torch.zeros_like(found.heads), found.similarities
+        prototypes = single(found.centres)
         if not method.classifies:
             scores = found.scores
     elif way == "reject" and num_novel:
         labeled = [
-            ood_scores(chunk, experiment, memory, num_seen)
-            for chunk in outputs(model, training.labeled, plain, processes)
+            ood_scores(chunk, experiment, memory, num_seen) for chunk in look(training.labeled)
         ]
         rejected = scores > torch.cat(labeled).quantile(judging.keep)
         heads[rejected] = num_seen + clusters(
@@ -206,12 +203,45 @@ def predict(
     )
 
 
-def _divided(
-    model: Model, test: TestData, plain: Plain, processes: Processes, seed: int
-) -> dict[str, Ints]:
+Look = Callable[[Tensor], Iterator[Output]]
+"""The outputs for inputs, chunk by chunk, heads in the order of the classes."""
+
+
+def _look(
+    model: Model, nameless: bool, training: TrainingData, plain: Plain, processes: Processes
+) -> Look:
+    """How a model is looked at.
+
+    Args:
+        nameless: whether its heads are clusters, to be put into the order of the seen classes that
+            the labels match them with; the others follow.
+    """
+
+    def look(inputs: Tensor) -> Iterator[Output]:
+        return outputs(model, inputs, plain, processes)
+
+    if not nameless:
+        return look
+    claimed = torch.cat([output.nearest.argmax(-1) for output in look(training.labeled)])
+    names = names_of(claimed, training.labels, training.num_seen, training.num_classes)
+    order = names.argsort().to(claimed.device)
+    return lambda inputs: (_ordered(output, order) for output in look(inputs))
+
+
+def _ordered(output: Output, order: Tensor) -> Output:
+    """The output with its heads in another order."""
+    return replace(
+        output,
+        similarities=output.similarities[:, order],
+        nearest=output.nearest[:, order],
+        prototypes=Prototypes(*(part[order] for part in output.prototypes)),
+    )
+
+
+def _divided(look: Look, test: TestData, seed: int) -> dict[str, Ints]:
     """Finer classes, and two divisions of each class: by its prototypes, and by k-means."""
     features, slots, start = [], [], 0
-    for chunk in outputs(model, test.inputs, plain, processes):
+    for chunk in look(test.inputs):
         own = torch.from_numpy(test.labels[start : start + len(chunk.features)])
         own = own.clamp_max(chunk.similarities.shape[1] - 1)  # of a class without a head, any slot
         slots.append(_nearest_slots(chunk.similarities, own.to(chunk.similarities.device))[0])

@@ -157,6 +157,11 @@ class Experiment:
             "of novel classes: leave it at own.",
         )
         require(
+            self.judging.ood_score == "own" or self.method.classifies,
+            f"judging.ood_score = {self.judging.ood_score} looks at class logits, and {self.name} "
+            "has none: leave it at own.",
+        )
+        require(
             processes == 1 or not self.method.replays,
             f"{self.name} takes an inner step at every step, which processes cannot share: use 1.",
         )

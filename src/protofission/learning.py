@@ -64,8 +64,8 @@ class Learning:
         )
 
     def _head(self, head: HeadSpec) -> HeadSpec:
-        """A head whose prototypes start from the data, if it has any: that takes fewer steps."""
-        start: Literal["random", "data"] = "random" if head.kind == "linear" else "data"
+        """A head whose prototypes start from the data, if they can: that takes fewer steps."""
+        start: Literal["random", "data"] = "data" if head.can_start_from_data else "random"
         return replace(head, prototypes=self.prototypes, init=start)
 
 

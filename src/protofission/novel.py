@@ -28,8 +28,12 @@ class Clustered(NamedTuple):
 
     heads: Tensor
     """(N,): the class; from S on, a novel one."""
+    similarities: Tensor
+    """(N,): the cosine with the nearest centre."""
     scores: Tensor
-    """(N,): 1 - the cosine with the nearest centre of a seen class."""
+    """(N,): 1 - the cosine with the nearest centre of a seen class; higher is more OOD."""
+    centres: Tensor
+    """(C, D): of each class, of length 1; 0 where none was found."""
 
 
 def names_of(clusters: Tensor, labels: Tensor, num_seen: int, number: int) -> Tensor:
@@ -63,6 +67,8 @@ def clustered(
 ) -> Clustered:
     """Spherical k-means of labeled and other features, matched to the classes through the labels.
 
+    A feature of length 0 has no direction: it moves no centre, and has a cosine of 0 with all.
+
     Args:
         labeled: (L, D).
         labels: (L,), in [0, S).
@@ -71,24 +77,46 @@ def clustered(
             k-means), or move as all others do.
     """
     generator = step_rng(seed, 0, "clusters")
-    some = torch.randperm(len(labeled), generator=generator)[:FITTED]
-    others = torch.randperm(len(features), generator=generator)[:FITTED]
-    known, all_rows = _units(labeled), _units(features)
-    rows = torch.cat([known[some], all_rows[others]])
-    labels = labels.cpu()
+    known, rows = _units(labeled), _units(features)
+    directed = known.any(1)
+    known, labels = known[directed], labels.cpu()[directed.cpu()]
+    found, names = _centres(known, labels, rows, num_seen, num_classes, generator, anchored)
+    cosines = rows @ found.T  # (N, K)
+    similarities, nearest = cosines.max(1)
+    centres = rows.new_zeros(num_classes, rows.shape[1])
+    centres[names] = found
+    return Clustered(
+        heads=names[nearest],
+        similarities=similarities,
+        scores=1 - cosines[:, names < num_seen].amax(1),
+        centres=centres,
+    )
+
+
+def _centres(
+    known: Tensor,
+    labels: Tensor,
+    rows: Tensor,
+    num_seen: int,
+    num_classes: int,
+    generator: torch.Generator,
+    anchored: bool,
+) -> tuple[Tensor, Tensor]:
+    """(K, D) centres, at least one and at most C, and the class of each."""
+    some = torch.randperm(len(known), generator=generator)[:FITTED]
+    others = rows[torch.randperm(len(rows), generator=generator)[:FITTED]]
+    fitted = torch.cat([known[some], others[others.any(1)]])
+    if not len(fitted):
+        return rows.new_zeros(1, rows.shape[1]), torch.zeros(1, dtype=torch.long)
+    owners = torch.full((len(fitted),), NO_CLASS)
     if anchored:
-        owners = F.pad(labels[some], (0, len(others)), value=NO_CLASS)
-        starts = means(known[some], labels[some], known.new_zeros(num_seen, known.shape[1]))
-        found = cluster(rows, owners, starts, num_classes - num_seen, generator).centres
-        names = torch.arange(num_classes)
-    else:
-        free = torch.full((len(rows),), NO_CLASS)
-        found = cluster(rows, free, rows[:0], num_classes, generator).centres
-        names = names_of((known @ found.T).argmax(1), labels, num_seen, max(len(found), num_seen))
-    cosines = all_rows @ found.T  # (N, K)
-    names = names[: len(found)]
-    nearest_seen = cosines[:, names < num_seen].amax(1)
-    return Clustered(names[cosines.argmax(1)], 1 - nearest_seen)
+        owners[: len(some)] = labels[some]
+        starts = means(known[some], labels[some], rows.new_zeros(num_seen, rows.shape[1]))
+        found = cluster(fitted, owners, starts, num_classes - num_seen, generator).centres
+        return found, torch.arange(len(found))
+    found = cluster(fitted, owners, fitted[:0], num_classes, generator).centres
+    nearest = (known @ found.T).argmax(1)
+    return found, names_of(nearest, labels, num_seen, max(len(found), num_seen))[: len(found)]
 
 
 def _units(rows: Tensor) -> Tensor:

@@ -11,10 +11,25 @@ from protofission.data.datasets import DataSpec
 from protofission.data.splits import spec_of
 from protofission.errors import require, unknown
 from protofission.experiment import Experiment, Judging, Recipe, experiment_of
-from protofission.methods import FixMatchSigmoid, Method, Orca, WithFission
+from protofission.methods import (
+    GCD,
+    Cpl,
+    FixMatchSigmoid,
+    Method,
+    OpenLDN,
+    Orca,
+    RankStats,
+    SimCLRKMeans,
+    SimGCD,
+    Unzipping,
+    WithFission,
+)
 from protofission.models.adapters import ADAPTERS
 from protofission.models.backbones import backbone_named
 from protofission.processes import best_accelerator
+
+PROJECTION = 256
+"""Hidden units of SimGCD's projection on a CPU: with the authors' 2048, it is most of a step."""
 
 
 def digits(name: str) -> Experiment:
@@ -25,11 +40,13 @@ def digits(name: str) -> Experiment:
       settled on a seen head in every other run of these few hundred steps.
     - FixMatch-Sigmoid: literal, that is, no warm-up and no ignore band. With them, the linear head
       learns to be sure of strangers before they can be taken for OOD.
+    - RankStats: one largest feature, not five. Of the net's 64 features, five are the same in one
+      pair of a thousand, so that nearly all images of a class are told apart.
     Fission has a diversity weight of 0.3: with 0.001, one of the five prototypes does all the work.
     """
     experiment = experiment_of(name)
     method = experiment.method
-    if name == "simclr":
+    if not method.views.labeled:
         return replace(
             experiment,
             data=DataSpec(pool_has_labeled=True),
@@ -42,7 +59,7 @@ def digits(name: str) -> Experiment:
                 trainable_stages=None,
             ),
         )
-    if method.discovers:
+    if method.novel != "reject":
         recipe = Recipe(epochs=30, labeled_batch=64, unlabeled_batch=192, learning_rate=0.05)
     else:
         recipe = Recipe(
@@ -59,6 +76,12 @@ def _for_digits(method: Method[Any]) -> Method[Any]:
             return replace(method, entropy_weight=3.0, margin_cap=0.2)
         case FixMatchSigmoid():
             return replace(method, literal=True)
+        case RankStats():
+            return replace(method, top=1)
+        case SimGCD():
+            return replace(method, projection_width=PROJECTION)
+        case Unzipping():  # a hundred steps in the place of fifteen hundred
+            return replace(method, projection_rate=0.02)
         case _:
             return method
 
@@ -152,7 +175,8 @@ def features(dataset: Paper | None, name: str) -> Experiment:
     2. With a random start and 1, novel classes settle on seen heads, on CIFAR-100 nearly all of
     them (docs/features.md). The others have FixMatch's learning rate, as with 0.1 a linear head
     diverges on CIFAR-100, and FixMatch-Sigmoid is literal: with a warm-up, its head learns to be
-    sure of strangers before they can be taken for OOD (docs/results.md).
+    sure of strangers before they can be taken for OOD (docs/results.md). CPL starts from the data
+    too: from random directions it takes many times as long to come near the features.
     """
     experiment = experiment_of(name, backbone=ADAPTERS["adapter-linear"], judging=Judging(every=5))
     recipe = Recipe(epochs=30, trainable_stages=None)
@@ -163,8 +187,10 @@ def features(dataset: Paper | None, name: str) -> Experiment:
     experiment = _on(dataset, experiment, recipe)
     data, method = replace(experiment.data, views=None), _for_features(experiment.method)
     experiment = replace(experiment, data=data, method=method)  # the views are the store's
-    if method.discovers:
+    if method.discovers and experiment.head.can_start_from_data:
         return replace(experiment, head=replace(experiment.head, init="data"))
+    if isinstance(method, Cpl):
+        experiment = replace(experiment, head=replace(experiment.head, init="data"))
     return replace(experiment, recipe=replace(experiment.recipe, learning_rate=0.03))
 
 
@@ -176,15 +202,24 @@ def _for_features(method: Method[Any]) -> Method[Any]:
             return replace(method, entropy_weight=2.0)
         case FixMatchSigmoid():
             return replace(method, literal=True)
+        case GCD() | SimCLRKMeans():  # stores have no views of SimCLR unless asked for
+            return replace(method, view="strong")
+        case RankStats():
+            return replace(method, top=1)
+        case SimGCD():
+            return replace(method, projection_width=PROJECTION)
+        case Unzipping():  # some hundred steps in the place of fifteen hundred
+            return replace(method, projection_rate=0.003)
         case _:
             return method
 
 
 def features_literally(dataset: Paper, name: str) -> Experiment:
-    """Features of a frozen encoder, with the paper's words to the letter and its random start."""
+    """Features of a frozen encoder, with the paper's words to the letter and the methods' starts."""
     experiment = features(dataset, name)
-    method = _on(dataset, experiment_of(name), experiment.recipe).method
-    head = replace(experiment.head, init="random")
+    own = experiment_of(name)
+    method = _on(dataset, own, experiment.recipe).method
+    head = replace(experiment.head, init=own.head.init)
     return replace(experiment, head=head, method=literally(method))
 
 
@@ -226,17 +261,24 @@ def _pretraining(
 def _on(dataset: str | None, experiment: Experiment, recipe: Recipe) -> Experiment:
     """An experiment with a recipe on a data set.
 
-    ORCA's split, views and batches for methods that discover; the paper's mismatched split and
-    FixMatch's batches for the others. With fission, the paper's weights of the two forces: for
+    ORCA's split, views and batches for methods that speak of novel classes; the paper's mismatched
+    split and FixMatch's batches for those that reject. A method that looks at no label learns from
+    the labeled images as well. With fission, the paper's weights of the two forces: for
     CIFAR-10, and for data of a hundred classes.
     """
     method = experiment.method
     data = DataSpec(dataset, split=spec_of("orca"), views="natural-orca")
-    if not method.discovers:
+    if not method.views.labeled:
+        data = replace(data, pool_has_labeled=True)
+        recipe = replace(recipe, epoch="pool", unlabeled_batch=512, schedule="cosine")
+    elif method.novel == "reject":
         # images of one's own seldom have an official test set, which the mismatched split wants
         split = spec_of("orca" if dataset is None else "ds3l")
         data = DataSpec(dataset, split=split)
         recipe = replace(recipe, epoch="pool", labeled_batch=64, unlabeled_batch=448)
+    if isinstance(getattr(method, "base", method), OpenLDN):
+        # its authors' batch: the work of its net grows with the square
+        recipe = replace(recipe, labeled_batch=50, unlabeled_batch=150)
     if isinstance(method, WithFission):
         many = dataset in ("cifar100", "imagenet100")
         diversity, consistency = (0.01, 0.3) if many else (0.001, 0.6)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from protofission.errors import require
-from protofission.fission import FissionHead
+from protofission.models.heads import sizes_of
 from protofission.models.model import Model
 from protofission.records import NO_CLASS
 
@@ -80,8 +80,7 @@ class Recognizer(nn.Module):
     @property
     def slots(self) -> int:
         """V."""
-        head = self.model.head
-        return int(head.l.shape[1]) if isinstance(head, FissionHead) else 1
+        return sizes_of(self.model.head)[1]
 
     def forward(self, features: Tensor) -> Verdicts:
         """(N, D) features as the encoder gives them to the verdicts on N images."""

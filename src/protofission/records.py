@@ -214,6 +214,8 @@ class Step:
     """(U,): where the unlabeled images stand in the pool."""
     again: Again | None = None
     """For methods with an inner step (`Method.replays`)."""
+    head: nn.Module | None = None
+    """For methods that move the head's prototypes themselves (`Method.averages`), in `update`."""
 
     @property
     def logits(self) -> Tensor:

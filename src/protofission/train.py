@@ -258,6 +258,7 @@ def train(
                 progress=number / num_steps,
                 places=batch.places,
                 again=Replay(state.model, batch) if method.replays else None,
+                head=state.model.head if method.averages else None,
             )
             targets = method.decide(step)
             terms = method.charge(step, targets)

@@ -25,6 +25,10 @@ def cosine(a: Vector, b: Vector) -> float:
     return dot(unit(a), unit(b))
 
 
+def squared_distance(a: Vector, b: Vector) -> float:
+    return math.fsum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+
+
 def mean(values: list[float]) -> float:
     return math.fsum(values) / len(values)
 

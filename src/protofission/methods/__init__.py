@@ -6,10 +6,26 @@ from typing import Any
 
 from protofission.errors import unknown
 from protofission.methods.base import Adam, Method
+from protofission.methods.cgdl import Cgdl
+from protofission.methods.cpl import Cpl
+from protofission.methods.ds3l import DS3L
+from protofission.methods.dtc import DTC
 from protofission.methods.fixmatch import FixMatch, FixMatchSigmoid
+from protofission.methods.gcd import GCD
+from protofission.methods.iomatch import IOMatch
+from protofission.methods.opencon import OpenCon
+from protofission.methods.opencos import OpenCos
+from protofission.methods.openldn import OpenLDN
+from protofission.methods.openmatch import OpenMatch
 from protofission.methods.orca import Orca
-from protofission.methods.simclr import SimCLR
+from protofission.methods.owmatch import OwMatch
+from protofission.methods.rankstats import RankStats
+from protofission.methods.reciprocal import Arpl, Rpl
+from protofission.methods.simclr import SimCLR, SimCLRKMeans
+from protofission.methods.simgcd import SimGCD
+from protofission.methods.step import Unzipping
 from protofission.methods.supervised import Supervised
+from protofission.methods.t2t import T2T
 from protofission.methods.with_fission import WithFission
 
 METHODS: dict[str, Method[Any]] = {
@@ -22,6 +38,36 @@ METHODS: dict[str, Method[Any]] = {
     "orca": Orca(),
     "orca+pf": WithFission(Orca()),
     "simclr": SimCLR(),
+    "simclr-kmeans": SimCLRKMeans(),
+    "dtc": DTC(),
+    "dtc+pf": WithFission(DTC()),
+    "rankstats": RankStats(),
+    "rankstats+pf": WithFission(RankStats()),
+    "gcd": GCD(),
+    "simgcd": SimGCD(),
+    "simgcd+pf": WithFission(SimGCD()),
+    "opencon": OpenCon(),
+    "owmatch": OwMatch(),
+    "owmatch+pf": WithFission(OwMatch()),
+    "openmatch": OpenMatch(),
+    "openmatch+pf": WithFission(OpenMatch()),
+    "iomatch": IOMatch(),
+    "iomatch+pf": WithFission(IOMatch()),
+    "opencos": OpenCos(),
+    "opencos+pf": WithFission(OpenCos()),
+    "cpl": Cpl(),
+    "rpl": Rpl(),
+    "arpl": Arpl(),
+    "ds3l": DS3L(),
+    "ds3l+pf": WithFission(DS3L()),
+    "openldn": OpenLDN(),
+    "openldn+pf": WithFission(OpenLDN()),
+    "cgdl": Cgdl(),
+    "cgdl+pf": WithFission(Cgdl()),
+    "step": Unzipping(),
+    "step+pf": WithFission(Unzipping()),
+    "t2t": T2T(),
+    "t2t+pf": WithFission(T2T()),
 }
 
 
@@ -33,14 +79,32 @@ def method_named(name: str) -> Method[Any]:
 
 
 __all__ = [
+    "DS3L",
+    "DTC",
+    "GCD",
     "METHODS",
+    "T2T",
     "Adam",
+    "Arpl",
+    "Cgdl",
+    "Cpl",
     "FixMatch",
     "FixMatchSigmoid",
+    "IOMatch",
     "Method",
+    "OpenCon",
+    "OpenCos",
+    "OpenLDN",
+    "OpenMatch",
     "Orca",
+    "OwMatch",
+    "RankStats",
+    "Rpl",
     "SimCLR",
+    "SimCLRKMeans",
+    "SimGCD",
     "Supervised",
+    "Unzipping",
     "WithFission",
     "method_named",
 ]

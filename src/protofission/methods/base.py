@@ -110,8 +110,18 @@ class Method(Generic[T]):
         """Whether `survey` wants to be called before each epoch."""
         return False
 
+    @property
+    def averages(self) -> bool:
+        """Whether it moves the prototypes of an averaged head itself (`Step.head`)."""
+        return False
+
     def check(self, head: HeadSpec) -> None:
         """Refuse a head that does not fit the method or its options."""
+        require(
+            self.averages == (head.kind == "averaged"),
+            f"head.kind = {head.kind} does not fit: an averaged head is for methods that move its "
+            "prototypes themselves, such as opencon, and for them alone.",
+        )
         require(
             self.classifies == (head.kind != "projection"),
             f"head.kind = {head.kind} does not fit: a projection is for methods that make features "

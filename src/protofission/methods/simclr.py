@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from protofission.methods.base import Method, label_rows
+from protofission.methods.base import Method, Novel, label_rows
 from protofission.models.heads import HeadSpec
 from protofission.records import Step, Targets, Term, Terms, Views
 
@@ -43,6 +44,24 @@ class SimCLR(Method[Targets]):
         """NT-Xent over all images of the batch."""
         first, second = step.unlabeled(logits, 0), step.unlabeled(logits, 1)
         return (Term("contrast", nt_xent(first, second, self.contrast_temperature)),)
+
+
+@dataclass(frozen=True)
+class SimCLRKMeans(SimCLR):
+    """SimCLR, then k-means on the features of all images, matched through the labels."""
+
+    view: Literal["simclr", "weak", "strong"] = "simclr"
+    """Which view of an image there are two of."""
+
+    @property
+    def views(self) -> Views:
+        """Two views of each unlabeled image."""
+        return Views(labeled=(), unlabeled=(self.view, self.view))
+
+    @property
+    def novel(self) -> Novel:
+        """Clusters of features."""
+        return "cluster"
 
 
 def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:

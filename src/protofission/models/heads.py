@@ -21,6 +21,7 @@ from protofission.fission import (
     max_logits,
     random_directions,
     similarity,
+    unit,
 )
 from protofission.records import Output, Prototypes
 
@@ -42,7 +43,7 @@ class LinearHead(nn.Module):
         """(N, D) to an `Output` with V = 1."""
         check_features(features, self.weight.shape[-1])
         scores = nn.functional.linear(features, self.weight, self.bias)
-        return Output(features, scores[..., None], scores, _single(self.weight))
+        return Output(features, scores[..., None], scores, single(self.weight))
 
 
 class CosineHead(nn.Module):
@@ -67,13 +68,16 @@ class CosineHead(nn.Module):
     def forward(self, features: Tensor) -> Output:
         """(N, D) to an `Output` with V = 1."""
         check_features(features, self.weight.shape[-1])
-        prototypes = _single(self.weight)
+        prototypes = single(self.weight)
         sims = similarity(features, prototypes.combined)
         return Output(features, sims, max_logits(sims), prototypes, self.temperature, self.offset)
 
 
 class DistanceHead(nn.Module):
-    """sim = -|f - p|^2 to V free prototypes a class: the nearest one speaks for it."""
+    """sim = -|f - p|^2 / D to V free prototypes a class: the nearest one speaks for it.
+
+    Divided by D, T means the same whatever the width of the features.
+    """
 
     def __init__(
         self,
@@ -86,7 +90,7 @@ class DistanceHead(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        check_sizes(num_features=num_features, num_classes=num_classes, num_slots=num_slots)
+        check_sizes(num_features=num_features, num_classes=num_classes, prototypes=num_slots)
         self.temperature, self.offset = temperature, offset
         self.prototypes = nn.Parameter(
             random_directions(num_classes, num_slots, num_features, generator=generator)
@@ -95,7 +99,7 @@ class DistanceHead(nn.Module):
     def forward(self, features: Tensor) -> Output:
         """(N, D) to an `Output` with V slots."""
         check_features(features, self.prototypes.shape[-1])
-        sims = -squared_distances(features, self.prototypes.flatten(0, 1))
+        sims = -squared_distances(features, self.prototypes.flatten(0, 1)) / features.shape[-1]
         sims = sims.view(-1, *self.prototypes.shape[:2])
         parts = self.prototypes, self.prototypes, self.prototypes.new_ones(sims.shape[1:])
         prototypes = Prototypes(*parts)
@@ -103,20 +107,25 @@ class DistanceHead(nn.Module):
 
 
 class ReciprocalHead(nn.Module):
-    """sim = |f - r|^2 / D - f r: the farther from a class's reciprocal point, the more of it."""
+    """sim = |f - r|^2 / D: the farther from a class's reciprocal point, the more of it.
+
+    Args:
+        dot: whether f r is taken from it, so that the angle counts too.
+    """
 
     def __init__(
         self,
         num_features: int,
         num_classes: int,
         *,
+        dot: bool = False,
         temperature: float = 1.0,
         offset: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         check_sizes(num_features=num_features, num_classes=num_classes)
-        self.temperature, self.offset = temperature, offset
+        self.dot, self.temperature, self.offset = dot, temperature, offset
         self.points = nn.Parameter(
             random_directions(num_classes, num_features, generator=generator)
         )
@@ -125,9 +134,31 @@ class ReciprocalHead(nn.Module):
         """(N, D) to an `Output` with V = 1."""
         check_features(features, self.points.shape[-1])
         far = squared_distances(features, self.points) / features.shape[-1]
-        sims = (far - features @ self.points.T)[..., None]
-        prototypes = _single(self.points)
-        return Output(features, sims, max_logits(sims), prototypes, self.temperature, self.offset)
+        sims = far - features @ self.points.T if self.dot else far
+        prototypes = single(self.points)
+        return Output(features, sims[..., None], sims, prototypes, self.temperature, self.offset)
+
+
+class StudentHead(nn.Module):
+    """sim = -log(1 + |A f - c|^2), whose softmax is Student's t about C centres: DTC's head.
+
+    A maps the D features to as many dimensions as there are classes.
+    """
+
+    def __init__(
+        self, num_features: int, num_classes: int, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        check_sizes(num_features=num_features, num_classes=num_classes)
+        width = min(num_features, num_classes)
+        self.axes = nn.Parameter(random_directions(width, num_features, generator=generator))
+        self.centres = nn.Parameter(random_directions(num_classes, width, generator=generator))
+
+    def forward(self, features: Tensor) -> Output:
+        """(N, D) to an `Output` with V = 1; its prototypes are the centres among the features."""
+        check_features(features, self.axes.shape[-1])
+        sims = -squared_distances(features @ self.axes.T, self.centres).log1p()
+        return Output(features, sims[..., None], sims, single(self.centres @ self.axes))
 
 
 def squared_distances(rows: Tensor, others: Tensor) -> Tensor:
@@ -163,15 +194,75 @@ class ProjectionHead(nn.Module):
         check_features(features, self.weight.shape[-1])
         hidden = self.norm(nn.functional.linear(features, self.hidden, self.hidden_bias)).relu()
         projected = hidden @ self.weight.T
-        return Output(features, projected[..., None], projected, _single(self.weight))
+        return Output(features, projected[..., None], projected, single(self.weight))
 
 
-def _single(weight: Tensor) -> Prototypes:
+class AveragedHead(nn.Module):
+    """T cos(z, m) - b, where z is the projection of f and m a mean that the method itself moves.
+
+    No gradient reaches the means. The output's features are z, which the means are means of.
+    """
+
+    means: Tensor
+    """(C, D), of length 1."""
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        temperature: float = 10.0,
+        offset: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(num_features=num_features, num_classes=num_classes)
+        self.temperature, self.offset = temperature, offset
+        self.projection = ProjectionHead(num_features, num_features, generator)
+        means = random_directions(num_classes, num_features, generator=generator)
+        self.register_buffer("means", means)
+
+    def forward(self, features: Tensor) -> Output:
+        """(N, D) to an `Output` with V = 1."""
+        projected = unit(self.projection(features).nearest)
+        prototypes = single(self.means)
+        sims = similarity(projected, prototypes.combined)
+        return Output(projected, sims, max_logits(sims), prototypes, self.temperature, self.offset)
+
+
+def single(weight: Tensor) -> Prototypes:
     """A (C, D) weight as one prototype a class, with no local part mixed in."""
     return Prototypes(weight[:, None], weight[:, None], weight.new_zeros(len(weight), 1))
 
 
-HeadKind = Literal["linear", "cosine", "fission", "distance", "reciprocal", "projection"]
+def sizes_of(head: nn.Module) -> tuple[int, int]:
+    """C and V of a head."""
+    match head:
+        case FissionHead():
+            return len(head.l), head.l.shape[1]
+        case DistanceHead():
+            return len(head.prototypes), head.prototypes.shape[1]
+        case ReciprocalHead():
+            return len(head.points), 1
+        case StudentHead():
+            return len(head.centres), 1
+        case AveragedHead():
+            return len(head.means), 1
+        case _:
+            return len(head.get_parameter("weight")), 1
+
+
+HeadKind = Literal[
+    "linear",
+    "cosine",
+    "fission",
+    "distance",
+    "reciprocal",
+    "reciprocal-dot",
+    "student",
+    "averaged",
+    "projection",
+]
 
 
 @dataclass(frozen=True)
@@ -187,14 +278,14 @@ class HeadSpec:
     similarity: Similarity = "cosine"
     """How features and prototypes are compared, fission only."""
     temperature: float = 10.0
-    """T of the logits; a linear head has none."""
+    """T of the logits; a linear or student head has none."""
     offset: float = 0.0
-    """b of Eq. 10; a linear head has none. Softmax does not see it."""
+    """b of Eq. 10; a linear or student head has none. Softmax does not see it."""
     delta: float = 0.0
     """Start of delta (Eq. 2), fission only."""
     init: Literal["random", "data"] = "random"
-    """How prototypes start: random directions (the paper), or from the data (ours); cosine and
-    fission only."""
+    """How prototypes start: random directions (the paper), or from the data (ours); cosine,
+    fission, distance and student only."""
     norm: bool = False
     """Batch norm between the layers of a projection."""
 
@@ -208,15 +299,20 @@ class HeadSpec:
         check_novel_prototypes(self.novel_prototypes, self.prototypes)
         if self.init == "data":
             require(
-                self.kind in ("cosine", "fission"),
-                f"init = data is for cosine and fission heads, not for {self.kind}: "
-                "leave it at random.",
+                self.can_start_from_data,
+                f"init = data is for cosine, fission, distance and student heads, not for "
+                f"{self.kind}: leave it at random.",
             )
             require(
-                self.kind == "cosine" or self.similarity == "cosine",
+                self.kind != "fission" or self.similarity == "cosine",
                 f"init = data wants similarity = cosine, not {self.similarity}: prototypes are "
                 "at most of length 1, so the others cannot start where features of any length are.",
             )
+
+    @property
+    def can_start_from_data(self) -> bool:
+        """Whether it has prototypes that may start where features are."""
+        return self.kind in ("cosine", "fission", "distance", "student", "averaged")
 
     @property
     def slots(self) -> int:
@@ -230,10 +326,20 @@ class HeadSpec:
         match self.kind:
             case "linear":
                 return LinearHead(num_features, num_classes, generator)
+            case "student":
+                return StudentHead(num_features, num_classes, generator)
             case "projection":
                 return ProjectionHead(num_features, num_features, generator, norm=self.norm)
             case "cosine":
                 return CosineHead(
+                    num_features,
+                    num_classes,
+                    temperature=self.temperature,
+                    offset=self.offset,
+                    generator=generator,
+                )
+            case "averaged":
+                return AveragedHead(
                     num_features,
                     num_classes,
                     temperature=self.temperature,
@@ -249,10 +355,11 @@ class HeadSpec:
                     offset=self.offset,
                     generator=generator,
                 )
-            case "reciprocal":
+            case "reciprocal" | "reciprocal-dot":
                 return ReciprocalHead(
                     num_features,
                     num_classes,
+                    dot=self.kind == "reciprocal-dot",
                     temperature=self.temperature,
                     offset=self.offset,
                     generator=generator,

@@ -1,0 +1,105 @@
+"""DS3L: each unlabeled image counts as much as it helps on the labels, as a small net foresees."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from protofission.errors import require
+from protofission.fission import check_sizes
+from protofission.methods.base import Adam, Method, label_rows
+from protofission.methods.inner import SmallNet, after_step, net_of
+from protofission.records import Output, Sizes, Step, Targets, Term, Terms, Views, total
+
+
+@dataclass(frozen=True)
+class DS3LTargets(Targets):
+    """What the first views say of the unlabeled images."""
+
+    probs: Tensor
+    """(U, C): the probabilities of the first view, which those of the second are to meet."""
+    weights: Tensor
+    """(U,): how much each image counts."""
+    ramp: float
+    """In (0, 1]: how far the unlabeled images have come to count."""
+
+
+@dataclass(frozen=True)
+class DS3L(Method[DS3LTargets]):
+    """Labels, and agreement of two views of the unlabeled images, weighted by a net.
+
+    The net w reads the probabilities of an image. It learns that a step of the model on the
+    weighted loss, theta' = theta - rate grad (supervised + agreement), does well on the labels.
+    """
+
+    unlabeled_weight: float = 10.0
+    """Multiplies the agreement of the two views, once it has risen."""
+    ramp: float = 1.0
+    """The share t of training in which it rises, by exp(-5 (1 - progress / t)^2)."""
+    inner_rate: float = 0.001
+    """The length of the inner step: its learning rate."""
+    net_rate: float = 6e-5
+    """The learning rate of the net, by Adam."""
+    net_width: int = 100
+    """Hidden units of the net."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(net_width=self.net_width)
+        require(0 <= self.ramp <= 1, f"ramp = {self.ramp} must be between 0 and 1.")
+        for name in ("inner_rate", "net_rate"):
+            rate = getattr(self, name)
+            require(rate > 0, f"{name} = {rate} must be above 0.")
+
+    @property
+    def views(self) -> Views:
+        """A weak view of each labeled image, two of each unlabeled."""
+        return Views(labeled=("weak",), unlabeled=("weak", "weak"))
+
+    @property
+    def optimizer(self) -> Adam:
+        """Of the net."""
+        return Adam(self.net_rate)
+
+    @property
+    def replays(self) -> bool:
+        """The net learns through an inner step."""
+        return True
+
+    def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
+        """The net, from C probabilities to a weight."""
+        memory = nn.Module()
+        memory.net = SmallNet(sizes.num_classes, self.net_width, generator)
+        return memory
+
+    @torch.no_grad()
+    def decide(self, step: Step) -> DS3LTargets:
+        """The first view's probabilities, and what the net makes of them."""
+        probs = self.sigma.probs(step.unlabeled(step.logits, 0))
+        weights = net_of(step.memory)(probs)
+        left = max(0.0, 1 - step.progress / self.ramp) if self.ramp else 0.0
+        return DS3LTargets(label_rows(step), probs, weights, math.exp(-5 * left**2))
+
+    def risk(self, step: Step, targets: DS3LTargets, logits: Tensor) -> Terms:
+        """R of the labels, and the weighted mean over images of mean_c (p2[c] - p1[c])^2."""
+        gaps = self.sigma.probs(step.unlabeled(logits, 1)) - targets.probs
+        tiny = torch.finfo(gaps.dtype).tiny
+        shares = targets.weights / targets.weights.sum().clamp_min(tiny)
+        agreement = targets.ramp * (shares * gaps.square().mean(-1)).sum()
+        return (
+            Term("supervised", self.sigma.risk(step.labeled(logits), step.labels).mean()),
+            Term("agreement", agreement, self.unlabeled_weight),
+        )
+
+    def others(self, step: Step, targets: DS3LTargets) -> Terms:
+        """R of the labels after the inner step: it teaches the net alone."""
+        weighed = replace(targets, weights=net_of(step.memory)(targets.probs))
+
+        def inner(output: Output) -> Tensor:
+            return total(self.risk(step, weighed, output.logits))
+
+        logits = after_step(step, inner, self.inner_rate).logits
+        return (Term("outer", self.sigma.risk(step.labeled(logits), step.labels).mean()),)

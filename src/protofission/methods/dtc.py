@@ -1,0 +1,131 @@
+"""DTC: clusters that sharpen themselves, on features that labels have shaped."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from protofission.errors import require
+from protofission.methods.base import Method, Novel
+from protofission.models.heads import HeadSpec, LinearHead
+from protofission.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
+
+
+@dataclass(frozen=True)
+class DTCTargets(Targets):
+    """Where the clusters are to go."""
+
+    aims: Tensor
+    """(L + U, C): the sharpened probabilities of each image, labeled first."""
+    risen: float
+    """In (0, 1]: how far the agreement of views has come to count."""
+
+
+@dataclass(frozen=True)
+class DTC(Method[DTCTargets]):
+    """Deep transfer clustering with a cluster for each class, seen or novel.
+
+    q is Student's t about the centres. Its aim is p, q squared over the cluster's size f and made
+    to sum to 1: sure images grow surer, and large clusters do not swallow small ones. The labels
+    shape the features through a classifier beside the clusters, and name clusters only afterwards.
+    """
+
+    view_weight: float = 10.0
+    """Multiplies the squared distance of the two views' probabilities, once it has risen."""
+    ramp: float = 0.05
+    """The share t of training in which it rises, by exp(-5 (1 - progress / t)^2)."""
+    transfer_weight: float = 1.0
+    """Multiplies the cross entropy of the labels, on a linear layer beside the clusters."""
+    hard_threshold: float = 0.95
+    """From this probability on an image has a hard cluster, which only L_div reads."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.ramp <= 1, f"ramp = {self.ramp} must be between 0 and 1.")
+        require(
+            0 < self.hard_threshold <= 1,
+            f"hard_threshold = {self.hard_threshold} must be above 0, at most 1.",
+        )
+
+    @property
+    def views(self) -> Views:
+        """Two weak views of every image."""
+        return Views(labeled=("weak", "weak"), unlabeled=("weak", "weak"))
+
+    @property
+    def head(self) -> HeadSpec:
+        """Student's t about the k-means centres of the features."""
+        return HeadSpec("student", init="data")
+
+    @property
+    def novel(self) -> Novel:
+        """All heads are clusters; the labels tell afterwards which of them are seen classes."""
+        return "match"
+
+    @property
+    def surveys(self) -> bool:
+        """The aims follow the sizes of the clusters."""
+        return True
+
+    def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
+        """The classifier, and the share of all images in each cluster."""
+        memory = nn.Module()
+        memory.classifier = LinearHead(sizes.num_features, sizes.num_seen, generator)
+        memory.register_buffer("shares", torch.full((sizes.num_classes,), 1 / sizes.num_classes))
+        return memory
+
+    @torch.no_grad()
+    def survey(self, memory: nn.Module, survey: Survey) -> None:
+        """f = mean over all images of q."""
+        held, images = 0.0, 0
+        for chunks in (survey.labeled, survey.pool):
+            for output in chunks:
+                held = held + self.sigma.probs(output.logits).double().sum(0)
+                images += len(output.logits)
+        memory.get_buffer("shares").copy_(held / images)
+
+    @torch.no_grad()
+    def decide(self, step: Step) -> DTCTargets:
+        """Aims by the first view; the labels are no clusters, so L_div divides hard clusters."""
+        confidence, hard = self.sigma.probs(step.logits).max(-1)
+        classes = torch.where(confidence >= self.hard_threshold, hard, NO_CLASS)
+        probs = self.sigma.probs(step.both(step.logits, 0))
+        aims = sharpened(probs, step.memory.get_buffer("shares"))
+        return DTCTargets(classes, aims, risen(step.progress, self.ramp))
+
+    def risk(self, step: Step, targets: DTCTargets, logits: Tensor) -> Terms:
+        """KL(p || q) on view 1, and its distance from the max-logits' q on view 2."""
+        own = step.both(logits, 0).log_softmax(-1)
+        tiny = torch.finfo(own.dtype).tiny
+        divergence = (targets.aims * (targets.aims.clamp_min(tiny).log() - own)).sum(-1)
+        gaps = (own.exp() - self.sigma.probs(step.both(step.logits, 1))).square().sum(-1)
+        return (
+            Term("clusters", divergence.mean()),
+            Term("views", targets.risen * gaps.mean(), self.view_weight),
+        )
+
+    def others(self, step: Step, targets: DTCTargets) -> Terms:
+        """The transfer: cross entropy of the labels on the classifier."""
+        known = step.memory.get_submodule("classifier")(step.labeled(step.output.features))
+        risks = self.sigma.risk(known.logits, step.labels)
+        return (Term("transfer", risks.mean(), self.transfer_weight),)
+
+
+def sharpened(probs: Tensor, shares: Tensor) -> Tensor:
+    """(N, C): p_nc = (q_nc^2 / f_c) / sum over c' of (q_nc'^2 / f_c').
+
+    Args:
+        probs: (N, C), q.
+        shares: (C,), f, up to a factor.
+    """
+    weights = probs.square() / shares.clamp_min(torch.finfo(shares.dtype).tiny)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def risen(progress: float, ramp: float) -> float:
+    """exp(-5 (1 - progress / ramp)^2) until the share `ramp` of training is over, then 1."""
+    left = max(0.0, 1 - progress / ramp) if ramp else 0.0
+    return math.exp(-5 * left**2)

@@ -1,0 +1,71 @@
+"""GCD: contrast of views on all images and of classes on labels, then k-means held by labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from protofission.errors import require
+from protofission.methods.base import Method, Novel, label_rows
+from protofission.methods.contrast import class_contrast
+from protofission.methods.simclr import nt_xent
+from protofission.models.heads import HeadSpec
+from protofission.records import Step, Targets, Term, Terms, Views
+
+
+@dataclass(frozen=True)
+class GCD(Method[Targets]):
+    """Generalised category discovery: (1 - s) contrast of views + s contrast of classes."""
+
+    supervised_weight: float = 0.35
+    """s, in [0, 1]."""
+    contrast_temperature: float = 1.0
+    """Divides the cosines of the contrast of views."""
+    class_temperature: float = 0.07
+    """Divides the cosines of the contrast of classes."""
+    view: Literal["simclr", "weak", "strong"] = "simclr"
+    """Which view of an image there are two of."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.supervised_weight <= 1,
+            f"supervised_weight = {self.supervised_weight} must be between 0 and 1.",
+        )
+
+    @property
+    def views(self) -> Views:
+        """Two views of every image."""
+        return Views(labeled=(self.view, self.view), unlabeled=(self.view, self.view))
+
+    @property
+    def classifies(self) -> bool:
+        """It makes features; their clusters are the predictions."""
+        return False
+
+    @property
+    def head(self) -> HeadSpec:
+        """The projection on which both contrasts act."""
+        return HeadSpec("projection")
+
+    @property
+    def novel(self) -> Novel:
+        """Clusters of features, in which labeled images keep to their classes."""
+        return "anchor"
+
+    def decide(self, step: Step) -> Targets:
+        """The labels."""
+        return Targets(label_rows(step))
+
+    def risk(self, step: Step, targets: Targets, logits: Tensor) -> Terms:
+        """NT-Xent over all images of the batch, supervised contrast over the labeled ones."""
+        views = nt_xent(step.both(logits, 0), step.both(logits, 1), self.contrast_temperature)
+        labeled = torch.cat([step.labeled(logits, 0), step.labeled(logits, 1)])
+        classes = class_contrast(labeled, step.labels.repeat(2), self.class_temperature)
+        return (
+            Term("contrast", views, 1 - self.supervised_weight),
+            Term("class_contrast", classes, self.supervised_weight),
+        )

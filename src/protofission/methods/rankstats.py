@@ -1,0 +1,112 @@
+"""RankStats (AutoNovel): two images are one class if the same features are largest in both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from protofission.errors import require
+from protofission.fission import check_sizes
+from protofission.methods.base import Method, Novel, label_rows
+from protofission.methods.dtc import risen
+from protofission.records import NO_CLASS, Step, Targets, Term, Terms, Views
+
+TINY = 1e-7
+"""Added to a probability under a logarithm."""
+
+
+@dataclass(frozen=True)
+class RankStatsTargets(Targets):
+    """Which unlabeled images are taken for one class."""
+
+    alike: Tensor
+    """(U, U): 1 where they are, else 0."""
+    risen: float
+    """In (0, 1]: how far the agreement of views has come to count."""
+
+
+@dataclass(frozen=True)
+class RankStats(Method[RankStatsTargets]):
+    """Cross entropy on labels, pairs of unlabeled images by their largest features, and views.
+
+    One head for all classes, which labels pin for the seen ones. Which unlabeled images are novel
+    is not asked: all of them make pairs, over all heads.
+    """
+
+    top: int = 5
+    """k: two images are alike if the k features of largest magnitude are the same, in any order."""
+    pair_weight: float = 1.0
+    """Multiplies the binary cross entropy of pairs."""
+    view_weight: float = 1.0
+    """Multiplies the squared distance of the two views' probabilities, once it has risen."""
+    ramp: float = 0.25
+    """The share t of training in which it rises, by exp(-5 (1 - progress / t)^2)."""
+    hard_threshold: float = 0.95
+    """From this probability on an unlabeled image has a hard class, which only L_div reads."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(top=self.top)
+        require(0 <= self.ramp <= 1, f"ramp = {self.ramp} must be between 0 and 1.")
+        require(
+            0 < self.hard_threshold <= 1,
+            f"hard_threshold = {self.hard_threshold} must be above 0, at most 1.",
+        )
+
+    @property
+    def views(self) -> Views:
+        """Two weak views of every image."""
+        return Views(labeled=("weak", "weak"), unlabeled=("weak", "weak"))
+
+    @property
+    def novel(self) -> Novel:
+        """Heads beyond the seen classes are slots for novel ones."""
+        return "heads"
+
+    @torch.no_grad()
+    def decide(self, step: Step) -> RankStatsTargets:
+        """Pairs by the features of the first view, hard classes for L_div."""
+        confidence, hard = self.sigma.probs(step.logits).max(-1)
+        labels = label_rows(step)
+        taken = (labels == NO_CLASS) & (confidence >= self.hard_threshold)
+        alike = same_top(step.unlabeled(step.output.features), self.top)
+        return RankStatsTargets(
+            torch.where(taken, hard, labels),
+            alike.to(confidence),
+            risen(step.progress, self.ramp),
+        )
+
+    def risk(self, step: Step, targets: RankStatsTargets, logits: Tensor) -> Terms:
+        """These logits of view 1 against the max-logits of view 2, in pairs and image by image."""
+        first = self.sigma.probs(step.both(logits, 0))
+        second = self.sigma.probs(step.both(step.logits, 1))
+        labeled = len(step.labels)
+        pairs = pair_risk(first[labeled:], second[labeled:], targets.alike)
+        gaps = (first - second).square().sum(-1)
+        return (
+            Term("supervised", self.sigma.risk(step.labeled(logits), step.labels).mean()),
+            Term("pairs", pairs.mean(), self.pair_weight),
+            Term("views", targets.risen * gaps.mean(), self.view_weight),
+        )
+
+
+def same_top(features: Tensor, top: int) -> Tensor:
+    """(N, N): whether the `top` features of largest magnitude of two rows are the same set."""
+    number = min(top, features.shape[-1])
+    largest = features.abs().topk(number, dim=-1).indices
+    sets = torch.zeros_like(features).scatter_(-1, largest, 1.0)
+    return sets @ sets.T == number
+
+
+def pair_risk(probs: Tensor, other_probs: Tensor, alike: Tensor) -> Tensor:
+    """(N, N): -log < p_i, p_j > of rows that are alike, -log(1 - < p_i, p_j >) of those not.
+
+    Args:
+        probs, other_probs: (N, C).
+        alike: (N, N), 1 or 0.
+    """
+    agreed = probs @ other_probs.T
+    apart = (1 - agreed).clamp_min(0)
+    return -(alike * (agreed + TINY).log() + (1 - alike) * (apart + TINY).log())

@@ -1,0 +1,152 @@
+"""SimGCD: each view learns what the other says, sharpened, while all heads stay in use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from protofission.errors import require
+from protofission.fission import check_sizes, random_directions
+from protofission.methods.base import Method, Novel, label_rows
+from protofission.methods.contrast import class_contrast
+from protofission.methods.orca import negative_entropy
+from protofission.methods.simclr import nt_xent
+from protofission.models.heads import HeadSpec
+from protofission.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
+
+
+@dataclass(frozen=True)
+class SimGCDTargets(Targets):
+    """What the other views say."""
+
+    teachers: Tensor
+    """(N, C): the sharpened probabilities of each row's other view."""
+
+
+@dataclass(frozen=True)
+class SimGCD(Method[SimGCDTargets]):
+    """Self-distillation across views, an even use of the heads, labels, and two contrasts."""
+
+    supervised_weight: float = 0.35
+    """s: multiplies what labels teach; what views teach is multiplied by 1 - s."""
+    entropy_weight: float = 2.0
+    """Multiplies the negative entropy of the mean probability, within the bracket of 1 - s."""
+    start_temperature: float = 0.07
+    """The teacher's temperature, which divides its cosines, at the start."""
+    teacher_temperature: float = 0.04
+    """The teacher's temperature after the warm-up."""
+    teacher_warmup: float = 0.15
+    """The share of training in which it goes from one to the other."""
+    contrast_temperature: float = 1.0
+    """Divides the cosines of the contrast of views."""
+    class_temperature: float = 0.07
+    """Divides the cosines of the contrast of classes."""
+    projection_width: int = 2048
+    """Hidden units of the projection on which both contrasts act."""
+    projection_size: int = 256
+    """Coordinates of a projected vector."""
+    hard_threshold: float = 0.95
+    """From this probability on an unlabeled image has a hard class, which only L_div reads."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("supervised_weight", "teacher_warmup"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
+        require(
+            0 < self.hard_threshold <= 1,
+            f"hard_threshold = {self.hard_threshold} must be above 0, at most 1.",
+        )
+        check_sizes(projection_width=self.projection_width, projection_size=self.projection_size)
+
+    @property
+    def views(self) -> Views:
+        """Two weak views of every image."""
+        return Views(labeled=("weak", "weak"), unlabeled=("weak", "weak"))
+
+    @property
+    def head(self) -> HeadSpec:
+        """10 cos, that is, a student's temperature of 0.1."""
+        return HeadSpec("cosine")
+
+    @property
+    def novel(self) -> Novel:
+        """Heads beyond the seen classes are slots for novel ones."""
+        return "heads"
+
+    def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
+        """The projection."""
+        width, size = self.projection_width, self.projection_size
+        memory = nn.Module()
+        memory.projection = Projection((sizes.num_features, width, width, size), generator)
+        return memory
+
+    @torch.no_grad()
+    def decide(self, step: Step) -> SimGCDTargets:
+        """Teachers by the other view, hard classes for L_div."""
+        said = (step.output.nearest / self.temperature_at(step.progress)).softmax(-1)
+        classes = label_rows(step)
+        confidence, hard = self.sigma.probs(step.logits).max(-1)
+        sure = torch.where(confidence >= self.hard_threshold, hard, NO_CLASS)
+        for view in range(step.layout.unlabeled_views):
+            classes[step.layout.unlabeled_rows(view)] = step.unlabeled(sure, view)
+        return SimGCDTargets(classes, torch.cat([step.both(said, 1), step.both(said, 0)]))
+
+    def temperature_at(self, progress: float) -> float:
+        """The teacher's temperature: a line over the warm-up, then constant."""
+        done = min(progress / self.teacher_warmup, 1.0) if self.teacher_warmup else 1.0
+        return self.start_temperature + done * (self.teacher_temperature - self.start_temperature)
+
+    def risk(self, step: Step, targets: SimGCDTargets, logits: Tensor) -> Terms:
+        """Cross entropy with the labels and with the other view, and the use of the heads."""
+        log_probs = logits.log_softmax(-1)
+        labeled = torch.cat([step.labeled(logits, 0), step.labeled(logits, 1)])
+        distilled = -(targets.teachers * log_probs).sum(-1)
+        own, others = self.supervised_weight, 1 - self.supervised_weight
+        return (
+            Term("supervised", self.sigma.risk(labeled, step.labels.repeat(2)).mean(), own),
+            Term("distillation", distilled.mean(), others),
+            Term(
+                "entropy",
+                negative_entropy(log_probs.exp().mean(0)),
+                others * self.entropy_weight,
+            ),
+        )
+
+    def others(self, step: Step, targets: SimGCDTargets) -> Terms:
+        """On projected features: views of an image agree, and images of a class do."""
+        projected = step.memory.get_submodule("projection")(step.output.features)
+        views = nt_xent(step.both(projected, 0), step.both(projected, 1), self.contrast_temperature)
+        labeled = torch.cat([step.labeled(projected, 0), step.labeled(projected, 1)])
+        classes = class_contrast(labeled, step.labels.repeat(2), self.class_temperature)
+        return (
+            Term("contrast", views, 1 - self.supervised_weight),
+            Term("class_contrast", classes, self.supervised_weight),
+        )
+
+
+class Projection(nn.Module):
+    """Linear layers with GELU between them.
+
+    Args:
+        sizes: numbers of units, from the features to the projected vector.
+        generator: for the random start.
+    """
+
+    def __init__(self, sizes: tuple[int, ...], generator: torch.Generator) -> None:
+        super().__init__()
+        layers = list(pairwise(sizes))
+        self.weights = nn.ParameterList(
+            random_directions(wide, narrow, generator=generator) for narrow, wide in layers
+        )
+        self.biases = nn.ParameterList(torch.zeros(wide) for _, wide in layers)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, D) to (N, P)."""
+        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            features = F.linear(F.gelu(features) if place else features, weight, bias)
+        return features

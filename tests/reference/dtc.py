@@ -1,0 +1,62 @@
+"""DTC's loss, image by image."""
+
+from __future__ import annotations
+
+import math
+
+from reference.methods import Classes, Logits, Loss, Scene, best
+from reference.prototypes import dot, mean
+from reference.risks import cross_entropy, softmax
+
+
+def sharpened(probs: list[float], shares: list[float]) -> list[float]:
+    """q^2 / f, made to sum to 1."""
+    weights = [q * q / f for q, f in zip(probs, shares, strict=True)]
+    return [w / math.fsum(weights) for w in weights]
+
+
+def risen(progress: float, ramp: float) -> float:
+    return 1.0 if progress >= ramp else math.exp(-5 * (1 - progress / ramp) ** 2)
+
+
+def dtc(
+    scene: Scene,
+    logits: Logits,
+    *,
+    shares: list[float],
+    progress: float,
+    view_weight: float = 10.0,
+    ramp: float = 0.05,
+) -> Loss:
+    """KL of the sharpened q of the max-logits from these logits' q, and the gap of two views."""
+    divergences, gaps = [], []
+    for first, second in zip(scene.images(0), scene.images(1), strict=True):
+        aim = sharpened(softmax(scene.max_logits(first)), shares)
+        own, other = softmax(logits(first)), softmax(scene.max_logits(second))
+        divergences.append(
+            math.fsum(p * math.log(p / q) for p, q in zip(aim, own, strict=True) if p > 0)
+        )
+        gaps.append(math.fsum((q - r) ** 2 for q, r in zip(own, other, strict=True)))
+    return {
+        "clusters": mean(divergences),
+        "views": view_weight * risen(progress, ramp) * mean(gaps),
+    }
+
+
+def transfer(scene: Scene, weight: list[list[float]], bias: list[float]) -> float:
+    """The cross entropy of the labels on a linear layer over the features of view 1."""
+    risks = []
+    for i, y in enumerate(scene.labels):
+        row = scene.features["labeled", 0, i]
+        scores = [dot(row, w) + b for w, b in zip(weight, bias, strict=True)]
+        risks.append(cross_entropy(scores, y))
+    return mean(risks)
+
+
+def dtc_classes(scene: Scene, hard_threshold: float = 0.95) -> Classes:
+    """The cluster of every row that is sure of one; the labels name none."""
+    classes: Classes = {}
+    for key in scene.sims:
+        confidence, head = best(softmax(scene.max_logits(key)))
+        classes[key] = head if confidence >= hard_threshold else None
+    return classes

@@ -1,0 +1,215 @@
+"""DTC: clusters that sharpen themselves, a start at k-means centres, names by the labels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from builders import LABELS, NOVEL, SEEN, Case, make_case, normal, output_of, rng, step_of
+from protofission.errors import InputError
+from protofission.methods import DTC, WithFission
+from protofission.methods.dtc import risen, sharpened
+from protofission.models.heads import HeadSpec, StudentHead
+from protofission.models.starts import start_from_data
+from protofission.presets import preset
+from protofission.records import NO_CLASS, Survey
+from reference import dtc as scalar
+from reference.methods import Logits, Loss, with_fission
+
+close = pytest.approx
+CLASSES = SEEN + NOVEL
+
+
+def case_of(method: Any, seed: int = 0, progress: float = 0.5) -> Case:
+    """A case whose clusters differ in size."""
+    case = make_case(method, seed, progress=progress)
+    for name, buffer in case.memory.named_buffers():
+        if name.endswith("shares"):
+            buffer.copy_(normal(CLASSES, seed=seed).softmax(-1))
+    return case
+
+
+def weighted(case: Case) -> dict[str, float]:
+    return {t.name: t.weight * t.value.item() for t in case.method.terms(case.step())}
+
+
+def twin(case: Case, base: DTC) -> Loss:
+    scene, memory = case.scene(), case.memory
+    prefix = "" if case.method is base else "base."
+    shares = memory.get_buffer(f"{prefix}shares").tolist()
+    layer = memory.get_submodule(f"{prefix}classifier")
+
+    def loss(logits: Logits, slots: bool = False) -> Loss:
+        options = {"view_weight": base.view_weight, "ramp": base.ramp}
+        return scalar.dtc(scene, logits, shares=shares, progress=case.progress, **options)
+
+    known = scalar.transfer(scene, layer.weight.tolist(), layer.bias.tolist())
+    transfer = {"transfer": base.transfer_weight * known}
+    if case.method is base:
+        return {**loss(scene.max_logits), **transfer}
+    options = {
+        name: getattr(case.method, name)
+        for name in ("consistency_weight", "diversity_weight", "assign_temperature")
+    }
+    classes = scalar.dtc_classes(scene, base.hard_threshold)
+    local = case.head.l.tolist()
+    found = with_fission(scene, loss, classes, local, num_seen=SEEN, remembered=[], **options)
+    return {**found, **transfer}
+
+
+OPTIONS = [
+    {},
+    {"view_weight": 2.0, "ramp": 0.9},
+    {"transfer_weight": 0.3, "ramp": 0.0},
+    {"hard_threshold": 0.4},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_every_term_equals_its_twin(options: dict[str, float], seed: int) -> None:
+    case = case_of(DTC(**options), seed)
+    expected = twin(case, case.method)
+    assert weighted(case) == {name: close(value, rel=1e-9) for name, value in expected.items()}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_option_carries_over_to_fission(options: dict[str, float]) -> None:
+    base = DTC(**options)
+    case = case_of(WithFission(base, diversity_weight=0.5), 1)
+    expected = twin(case, base)
+    assert weighted(case) == {name: close(value, rel=1e-9) for name, value in expected.items()}
+
+
+def test_the_aim_is_surer_than_its_cluster_and_spares_small_clusters() -> None:
+    even = torch.tensor([0.25, 0.25, 0.25, 0.25])
+    probs = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
+    assert sharpened(probs, even)[0].tolist() == close([16 / 30, 9 / 30, 4 / 30, 1 / 30])
+    assert_close(sharpened(probs, 7 * even), sharpened(probs, even))
+    small = sharpened(probs, torch.tensor([0.5, 0.5, 0.5, 0.01]))
+    assert small.argmax() == 3
+    assert sharpened(even[None], even)[0].tolist() == close([0.25] * 4)
+
+
+def test_an_empty_cluster_leaves_the_aims_finite() -> None:
+    found = sharpened(torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([0.5, 0.5, 0.0]))
+    assert found[0].tolist() == close([0.5, 0.5, 0.0])
+
+
+def test_the_ramp_by_hand() -> None:
+    assert risen(0.0, 0.5) == close(math.exp(-5))
+    assert risen(0.25, 0.5) == close(math.exp(-1.25))
+    assert risen(0.5, 0.5) == risen(0.9, 0.5) == risen(0.0, 0.0) == 1
+
+
+def test_a_cluster_that_is_where_it_aims_costs_nothing() -> None:
+    """An even q aims at itself."""
+    step = step_of(DTC(), output_of(torch.zeros(8, CLASSES)), [0, 1], 2)
+    clusters, views = DTC().risk(step, DTC().decide(step), step.logits)
+    assert clusters.value.item() == close(0, abs=1e-7)
+    assert views.value.item() == close(0, abs=1e-12)
+
+
+def test_labels_shape_features_and_name_no_cluster() -> None:
+    """Other labels change the transfer alone; L_div divides clusters, not labels."""
+    case = case_of(DTC(hard_threshold=0.3))
+    step = case.step()
+    targets = case.method.decide(step)
+    probs = step.logits.softmax(-1)
+    hard = torch.where(probs.amax(1) >= 0.3, probs.argmax(1), NO_CLASS)
+    assert torch.equal(targets.classes, hard)
+    assert (hard != NO_CLASS).any()
+    assert (hard == NO_CLASS).any()
+    before = weighted(case)
+    shifted = case.step()
+    object.__setattr__(shifted, "labels", (shifted.labels + 1) % SEEN)
+    after = {t.name: t.weight * t.value.item() for t in case.method.terms(shifted)}
+    assert {name for name in before if before[name] != after[name]} == {"transfer"}
+
+
+def test_the_transfer_teaches_the_first_view_of_labeled_images_and_the_classifier() -> None:
+    case = case_of(DTC())
+    step = case.step()
+    (transfer,) = case.method.others(step, case.method.decide(step))
+    transfer.value.backward()
+    moved = case.features.grad.norm(dim=-1) > 0
+    assert moved.nonzero()[:, 0].tolist() == case.rows("labeled", 0)
+    assert all(p.grad.norm() > 0 for p in case.memory.parameters())
+    assert case.memory.classifier.weight.shape == (SEEN, case.features.shape[1])
+
+
+def test_the_survey_takes_the_mean_of_q_over_all_images() -> None:
+    method = DTC()
+    case = case_of(method)
+    chunks = [output_of(normal(5, CLASSES, seed=seed)) for seed in range(3)]
+    method.survey(case.memory, Survey(chunks[:1], torch.tensor(LABELS[:5]), chunks[1:]))
+    expected = torch.cat([chunk.logits.softmax(-1) for chunk in chunks]).mean(0)
+    assert_close(case.memory.get_buffer("shares"), expected)
+
+
+def test_the_softmax_of_the_head_is_students_t() -> None:
+    head = StudentHead(4, 3, rng(0)).double()
+    rows = 2 * normal(5, 4)
+    far = (rows @ head.axes.T)[:, None] - head.centres
+    kernel = 1 / (1 + far.square().sum(-1))
+    output = head(rows)
+    assert_close(output.logits.softmax(-1), kernel / kernel.sum(1, keepdim=True))
+    assert output.similarities.shape == (5, 3, 1)
+    assert output.prototypes.combined.shape == (3, 1, 4)
+    assert StudentHead(2, 7, rng(0))(torch.ones(1, 2)).logits.shape == (1, 7)
+
+
+def blobs(number: int = 30) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of four classes in eight dimensions, far from 0."""
+    classes = torch.arange(4).repeat_interleave(number)
+    return 5 + 3 * torch.eye(8)[classes] + 0.1 * normal(4 * number, 8).float(), classes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_start_finds_the_clusters_of_labeled_and_pool(seed: int) -> None:
+    rows, classes = blobs()
+    head = HeadSpec("student", init="data").build(8, 4, 2, rng(seed))
+    known = classes < 2
+    start_from_data(head, rows[known], classes[known], rows[~known], 2, seed)
+    output = head(rows)
+    found = output.logits.argmax(1)
+    assert len({(int(a), int(b)) for a, b in zip(found, classes, strict=True)}) == 4
+    assert output.logits.softmax(-1).amax(1).min() > 0.9
+    mapped = rows @ head.axes.T
+    own = (mapped - head.centres[found]).square().sum(1).mean()
+    assert own.item() == close(1, rel=1e-3)
+
+
+def test_a_start_from_rows_that_are_all_the_same_is_finite() -> None:
+    head = HeadSpec("student", init="data").build(3, 4, 2, rng(0))
+    same = torch.ones(6, 3)
+    start_from_data(head, same[:2], torch.tensor([0, 1]), same, 2, 0)
+    assert all(p.isfinite().all() for p in head.parameters())
+
+
+def test_it_is_matched_and_starts_from_data_on_every_tier() -> None:
+    for name in ("digits", "features/cifar10", "paper/cifar10"):
+        experiment = preset(name, "dtc")
+        experiment.check()
+        assert (experiment.head.kind, experiment.head.init) == ("student", "data")
+        preset(name, "dtc+pf").check()
+    assert DTC().novel == WithFission(DTC()).novel == "match"
+    assert DTC().discovers
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"view_weight": -1}, r"^view_weight = -1 must be at least 0\.$"),
+        ({"transfer_weight": -1}, r"^transfer_weight = -1 must be at least 0\.$"),
+        ({"ramp": 1.5}, r"^ramp = 1.5 must be between 0 and 1\.$"),
+        ({"hard_threshold": 0}, r"^hard_threshold = 0 must be above 0, at most 1\.$"),
+    ],
+)
+def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        DTC(**options)
