@@ -215,7 +215,7 @@ def _for_features(method: Method[Any]) -> Method[Any]:
 
 
 def features_literally(dataset: Paper, name: str) -> Experiment:
-    """Features of a frozen encoder, with the paper's words to the letter and the methods' starts."""
+    """Features of a frozen encoder, the paper's words to the letter and the methods' own starts."""
     experiment = features(dataset, name)
     own = experiment_of(name)
     method = _on(dataset, own, experiment.recipe).method
