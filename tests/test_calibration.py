@@ -338,8 +338,8 @@ def test_the_same_seed_gives_the_same_interval_in_any_order_and_on_any_scale():
     assert ood_share(known, pool, seed=1).share == found.share
 
 
-@pytest.mark.parametrize(("known", "pool"), [([], [1.0]), ([1.0], []), ([], [])])
-def test_nothing_is_said_of_a_share_without_images(known, pool):
+@pytest.mark.parametrize(("known", "pool"), [([], [1.0]), ([1.0] * 9, []), ([1.0] * 4, [2.0])])
+def test_nothing_is_said_of_a_share_without_enough_images(known, pool):
     found = ood_share(known, pool)
     assert math.isnan(found.share)
     assert (found.low, found.high) == (0.0, 1.0)
@@ -347,7 +347,7 @@ def test_nothing_is_said_of_a_share_without_images(known, pool):
 
 
 def test_the_share_of_a_handful_of_images_is_hardly_known():
-    found = ood_share([0.0], [0.0, -1.0])
+    found = ood_share([0.0, 0.1, 0.2, 0.3, 0.4], [0.0, 0.3])
     assert found.high - found.low > 0.5
 
 
@@ -485,7 +485,7 @@ def test_drift_in_words_and_as_json():
     assert one.sentence() == (
         "Too few to tell: 1 new image beside 2 held-out images cannot show drift; give more images."
     )
-    for value in (none, ood_share([1.0], [2.0]), guarantee(range(9), 0.9)):
+    for value in (none, ood_share([1.0] * 5, [2.0]), guarantee(range(9), 0.9)):
         assert json.loads(json.dumps(asdict(value))) == asdict(value)
 
 
