@@ -211,7 +211,7 @@ def ood_share(
     In simulations with normal scores (n = 50 ... 2000, m = 200 ... 5000, shares of 0 ... 0.99, 100
     draws each) the interval held the pool's share in 97 % of all draws where OOD scores lie 3
     deviations below (AUC 0.98), in 95 % at 2.5 and in 86 % at 2 (AUC 0.92), most misses there
-    at a share of 0.99; n = 5 and 20 gave 95, 92 and 87 %, fewer tell nothing. Where scores overlap more it is an
+    at a share of 0.99; n = 5 and 20 gave 95, 92 and 87 %. Where scores overlap more it is an
     under-estimate: at 1 deviation (AUC 0.76) by up to a third. The interval's lower end held in
     94 ... 99 % at each distance. The least of G(t) / F(t) over all t is no remedy: with its
     bootstrap it held in 28 ... 59 %, as it finds the lowest point of the noise.
