@@ -620,13 +620,27 @@ def test_the_card_is_lines_that_any_terminal_can_show():
     lines = bundle_of(novel=1, names=names, card=CARD).card_lines()
     assert all(line.isprintable() for line in lines)
     text = "\n".join(lines)
-    assert "3 known classes and 1 novel clusters" in text
+    assert lines[0].startswith("A model of 3 known classes and 1 novel cluster, made by")
     assert "ID score of 0.25" in text
-    for part in ("data.labeled: 12", "training: [1, 2.5]", "notes: a\nnotes: b"):
-        assert part in text
-    assert "Class dog, big: dog, big / 1, dog, big / 2" in text
-    assert "Novel cluster novel 1" in text
+    for group in (
+        "\n\nData\n  labeled: 12\n  pool: photos, 2\\n\n",
+        "\n\nTraining\n  1\n  2.5\n",
+        "\n\nNotes\n  a\n  b",
+        "\n  dog, big: sub-classes 1 to 3\n",
+        "\n\nNovel clusters\n  novel 1\n",
+    ):
+        assert group in text
     assert "simclr-cifar10" in text
+
+
+def test_parts_of_a_card_stand_below_it_and_what_is_not_there_is_left_out():
+    card = {"a": {"b": {"c_d": 1 / 3, "e": ["f", "g"]}, "h": None, "i": {}}, "j": {}, "k": None}
+    lines = bundle_of("linear", card=card, threshold=-np.inf).card_lines()
+    shown = ["", "A", "  b:", "    c_d: 0.3333", "    e:", "      f", "      g"]
+    assert lines[-len(shown) :] == shown
+    assert "  accepted: every image" in lines
+    start = lines.index("Classes")
+    assert lines[start + 1 : start + 4] == ["  cat", "  dog", "  cow"]
 
 
 def test_loading_moves_no_random_generator(tmp_path: Path):

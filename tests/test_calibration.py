@@ -21,6 +21,7 @@ from protofission.calibration import (
     expected_calibration_error,
     guarantee,
     ood_share,
+    visible_gap,
 )
 from protofission.errors import InputError
 from reference import calibration as scalar
@@ -250,10 +251,10 @@ def test_the_promise_in_words():
     )
     assert guarantee([0.3], 0.95).sentence() == (
         "1 image held out cannot set a threshold that keeps 95 % of known images, so every image "
-        "is accepted: hold out at least 19."
+        "is accepted: label more, so that 19 can be held out, or lower keep to 0.5."
     )
     assert "keeps 99.99 % of known images" in guarantee(range(1200), 0.9999).sentence()
-    assert guarantee(range(1200), 0.9999).sentence().endswith("at least 9,999.")
+    assert "so that 9,999 can be held out" in guarantee(range(1200), 0.9999).sentence()
 
 
 def test_what_is_said_to_be_kept_for_sure_is_rounded_down():
@@ -337,8 +338,8 @@ def test_the_same_seed_gives_the_same_interval_in_any_order_and_on_any_scale():
     assert ood_share(known, pool, seed=1).share == found.share
 
 
-@pytest.mark.parametrize(("known", "pool"), [([], [1.0]), ([1.0], []), ([], [])])
-def test_nothing_is_said_of_a_share_without_images(known, pool):
+@pytest.mark.parametrize(("known", "pool"), [([], [1.0]), ([1.0] * 9, []), ([1.0] * 4, [2.0])])
+def test_nothing_is_said_of_a_share_without_enough_images(known, pool):
     found = ood_share(known, pool)
     assert math.isnan(found.share)
     assert (found.low, found.high) == (0.0, 1.0)
@@ -346,7 +347,7 @@ def test_nothing_is_said_of_a_share_without_images(known, pool):
 
 
 def test_the_share_of_a_handful_of_images_is_hardly_known():
-    found = ood_share([0.0], [0.0, -1.0])
+    found = ood_share([0.0, 0.1, 0.2, 0.3, 0.4], [0.0, 0.3])
     assert found.high - found.low > 0.5
 
 
@@ -400,7 +401,53 @@ def test_the_verdict_changes_at_a_hundredth():
     apart = drift_test(range(5), range(10, 15), 0)
     assert (apart.p_value, apart.verdict) == (close(2 / 252), "drift")
     nearly = drift_test(range(5), range(10, 14), 0)
-    assert (nearly.p_value, nearly.verdict) == (close(2 / 126), "no drift seen")
+    assert (nearly.p_value, nearly.verdict) == (close(2 / 126), "too few to tell")
+
+
+@pytest.mark.parametrize("keep", [0.9, 0.95, 0.999])
+@pytest.mark.parametrize("images", [1, 2, 6, 8])
+def test_the_lower_keep_that_is_named_can_be_promised_and_hardly_more(keep, images):
+    refused = guarantee(range(images), keep)
+    assert refused.rank == 0
+    named = float(refused.remedy.rpartition(" ")[2])
+    assert guarantee(range(images), named).rank == 1
+    assert guarantee(range(images), named + 0.001).rank == 0
+    assert "lower keep" not in guarantee([], keep).sentence()
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "verdict"),
+    [
+        (20, 1, "too few to tell"),
+        (20, 3, "too few to tell"),
+        (20, 4, "no drift seen"),
+        (2, 10_000, "too few to tell"),
+        (3, 22, "too few to tell"),
+        (3, 23, "no drift seen"),
+    ],
+)
+def test_so_few_that_they_cannot_show_drift_are_said_to_be(known, new, verdict):
+    found = drift_test(np.arange(known), np.linspace(0, known - 1, new), -math.inf)
+    assert found.verdict == verdict
+    if verdict == "too few to tell":
+        remedy = "give more images" if new < known else "fit with more labels"
+        assert found.sentence().endswith(f"cannot show drift; {remedy}.")
+    assert found.rejections().startswith("The model accepts every image")
+
+
+def test_the_share_of_strangers_that_may_not_show_is_about_half_seen():
+    random, known, new = np.random.default_rng(0), 40, 60
+    gap = visible_gap(known, new)
+
+    def seen(share: float) -> float:
+        verdicts = []
+        for _ in range(300):
+            strangers = random.random(new) < share
+            scores = random.normal(size=new) - 99 * strangers
+            verdicts.append(drift_test(random.normal(size=known), scores, 0).verdict)
+        return verdicts.count("drift") / len(verdicts)
+
+    assert seen(gap - 0.15) < 0.35 < seen(gap) < 0.8 < seen(gap + 0.15)
 
 
 @pytest.mark.parametrize(("n", "m"), [(12_000, 7), (3_000, 3_500), (20_000, 20_000)])
@@ -419,14 +466,26 @@ def test_drift_does_not_depend_on_the_scale_of_scores():
 def test_drift_in_words_and_as_json():
     found = Drift(500, 200, 0.05, 0.32, 0.256, 0.3894, 0.307, 1.24e-12, "drift")
     assert found.sentence() == (
-        "Drift: rejected are 32 % of 200 new images (25.6 % to 38.9 % with 95 % confidence) and "
-        "5 % of 500 held-out images; their scores differ more than chance explains "
-        "(Kolmogorov-Smirnov 0.31, p = 1.2e-12)."
+        "Drift: the scores of 200 new images differ from those of 500 held-out images of known "
+        "classes by more than chance explains (Kolmogorov-Smirnov 0.31, p = 1.2e-12); strangers "
+        "among them are drift too."
     )
-    none = drift_test([1.0, 2.0], [1.5], 0.0)
-    assert none.sentence().startswith("No drift seen: rejected are 0 % of 1 new image (0 % to 97.")
-    assert "differ no more than chance explains" in none.sentence()
-    for value in (none, ood_share([1.0], [2.0]), guarantee(range(9), 0.9)):
+    assert found.rejections() == (
+        "Not accepted: 64 of 200 new images (32 %; 25.6 % to 38.9 % with 95 % confidence) and 25 "
+        "of 500 held-out images."
+    )
+    none = drift_test(range(10), range(10), 1.0)
+    assert none.sentence() == (
+        "No drift seen: the scores of 10 new images differ from those of 10 held-out images of "
+        "known classes by no more than chance explains (Kolmogorov-Smirnov 0.00, p = 1); a share "
+        "of strangers below about 73 % may not show."
+    )
+    one = drift_test([1.0, 2.0], [1.5], 0.0)
+    assert one.rejections().startswith("Not accepted: 0 of 1 new image (0 %; 0 % to 97.5 % with")
+    assert one.sentence() == (
+        "Too few to tell: 1 new image beside 2 held-out images cannot show drift; give more images."
+    )
+    for value in (none, ood_share([1.0] * 5, [2.0]), guarantee(range(9), 0.9)):
         assert json.loads(json.dumps(asdict(value))) == asdict(value)
 
 

@@ -234,9 +234,12 @@ def test_a_split_is_shown_written_and_verified(tmp_path: Path) -> None:
         (["split", "orca", "--dataset", "cifar10", "--folder", "."], "CIFAR-10 is not in"),
         (["data", "fetch", "cifr"], "Did you mean 'cifar10'?"),
         (["data", "check", "nowhere"], "nowhere is not a folder"),
+        (["predict", "nowhere", "x.png"], "nowhere holds no bundle"),
+        (["drift", "nowhere", "x.png"], "nowhere holds no bundle"),
+        (["show", "nowhere"], "nowhere holds no bundle"),
     ],
 )
-def test_data_verbs_refuse_in_one_sentence(
+def test_verbs_refuse_in_one_sentence(
     arguments: list[str], words: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

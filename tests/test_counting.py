@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from protofission import counting
+from protofission.clusters import Clusters
 from protofission.counting import Count, count_novel, count_parts
 from protofission.errors import InputError
 
@@ -85,6 +86,12 @@ def test_rotation_shift_and_scale_do_not_matter(scale):
     assert count_parts(moved(blobs(0, 3, 60, 9.0)[0]), most=5).number == 3
 
 
+def test_progress_goes_from_nothing_to_all():
+    marks: list[tuple[int, int]] = []
+    count_novel(*scene(0, 1), most=2, progress=lambda *mark: marks.append(mark))
+    assert marks == [(done, counting.RESAMPLES) for done in range(counting.RESAMPLES + 1)]
+
+
 def test_labels_are_names_of_classes_whatever_the_numbers():
     labeled, labels, pool = scene(0, 2)
     plain = count_novel(labeled, labels, pool, most=5)
@@ -130,7 +137,7 @@ def test_what_is_tried_adds_up(apart):
 def test_the_jaccard_index_of_a_cluster_by_hand():
     """Of six rows in two clusters, other centers put one row of the first to the second."""
     points = np.array([[0.0], [1.0], [4.0], [9.0], [10.0], [11.0]])
-    own = counting._Clusters(np.array([[1.7], [10.0]]), np.array([0, 0, 0, 1, 1, 1]), 0.0)
+    own = Clusters(np.array([[1.7], [10.0]]), np.array([0, 0, 0, 1, 1, 1]), 0.0)
     few, counting.FEWEST = counting.FEWEST, 1
     try:
         found = counting._recurrence(own, points, np.array([[0.0], [7.0]]), known=0)
@@ -139,22 +146,13 @@ def test_the_jaccard_index_of_a_cluster_by_hand():
     assert found.tolist() == pytest.approx([2 / 3, 3 / 4])
 
 
-def test_anchors_stay_with_their_class():
-    """k-means without anchors would put each of the two groups around its own mean."""
-    points = np.array([[10.0], [12.0]])
-    anchors = counting._Anchors.of(np.array([[0.0], [0.0]]), np.array([0, 0]), 1)
-    found = counting._settled(points, anchors.means, anchors, 10)
-    assert found.centers.tolist() == [[5.5]]
-    assert found.inertia == pytest.approx(4.5**2 + 6.5**2)
-
-
 def test_known_rows_in_a_free_cluster_are_accounted_for():
     """Of class 0, 1 of 4 probes falls into the free cluster, and one more is taken to: 2 for 3.
 
     Of class 1, 1 of 2 does: as many rows are expected there as stay.
     """
     centers = np.array([[0.0], [30.0], [10.0]])
-    own = counting._Clusters(centers, np.array([0] * 30 + [1] * 12 + [2] * 80), 0.0)
+    own = Clusters(centers, np.array([0] * 30 + [1] * 12 + [2] * 80), 0.0)
     probes = np.array([[0.0], [1.0], [2.0], [9.0], [30.0], [11.0]])
     found = counting._explained(own, probes, np.array([0, 0, 0, 0, 1, 1]), known=2)
     assert found.tolist() == pytest.approx([(30 * 2 / 3 + 12) / 80])

@@ -1,11 +1,13 @@
 """Drift: the same images show none, others do, and unreadable ones are counted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bundles import bundle_at
+from conftest import Call
 from pictures import encoded, picture, write
 from protofission.bundle import Bundle
 from protofission.calibration import drift_test
@@ -52,12 +54,17 @@ def test_the_same_images_show_no_drift(photos: Path, tmp_path: Path):
     )
     accepted = [row.class_name for row in rows if row.decision == "accept"]
     assert found.classes == tuple(
-        ClassShare(name, share, accepted.count(name) / len(accepted))
+        ClassShare(name, share, accepted.count(name), len(accepted))
         for name, share in (("cat", 0.75), ("=dog, 2", 0.25))
     )
     assert found.errors == 1
-    assert found.lines()[:2] == [found.scores.sentence(), "1 image cannot be read."]
-    assert len(found.lines()) == 4
+    words = [found.scores.sentence(), found.scores.rejections(), "1 image cannot be read."]
+    assert found.lines()[:3] == words
+    assert len(found.lines()) == 5
+    assert ClassShare("cat\n", 0.75, 1, 1).line() == (
+        "cat\\n: 1 of 1 accepted image (100 %), 75 % of the labeled ones."
+    )
+    assert ClassShare("cat", None, 20, 1200).line() == "cat: 20 of 1,200 accepted images (1.7 %)."
 
 
 def test_other_images_show_drift(photos: Path, tmp_path: Path):
@@ -74,5 +81,31 @@ def test_other_images_show_drift(photos: Path, tmp_path: Path):
 
 def test_images_that_are_all_broken_are_refused(photos: Path, tmp_path: Path):
     model, _ = calibrated_on(photos, tmp_path / "model", {})
-    with pytest.raises(InputError, match="There are no new scores"):
+    with pytest.raises(
+        InputError, match=r"^1 image cannot be read, and there are no others \(not "
+    ):
         drift(model, [write(tmp_path / "broken.png", b"x")])
+
+
+def test_a_model_without_held_out_scores_has_nothing_to_compare_with(photos: Path, tmp_path: Path):
+    bundle = bundle_at(tmp_path / "model")
+    replace(bundle, calibration=np.zeros(0, np.float32)).save(tmp_path / "model")
+    with pytest.raises(InputError, match="keeps no scores of held-out images"):
+        drift(tmp_path / "model", [photos])
+
+
+def test_one_image_is_too_few_and_the_words_fit_eighty_columns(
+    photos: Path, tmp_path: Path, call: Call
+):
+    bundle_at(tmp_path / "model")
+    for images, verdict in (
+        ([photos / "0.png"], "Too few to tell: 1 new image beside"),
+        (
+            [photos],
+            "Drift: ",
+        ),
+    ):
+        said = call("drift", tmp_path / "model", *images, "--processes", 1)
+        assert said.code == 0
+        assert said.out.startswith(verdict)
+        assert max(map(len, said.out.splitlines())) <= 80

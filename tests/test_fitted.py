@@ -184,6 +184,39 @@ def test_options_that_cannot_be_are_refused(options, sentence):
         FitOptions(**options)
 
 
+def test_counting_and_training_show_how_far_they_are():
+    marks: dict[str, list[tuple[int, int]]] = {}
+    rows, labels = blobs((40, 40, 40))
+    pool, _ = blobs((40, 40, 40, 40), seed=1)
+    options = FitOptions(steps=2, width=8, prototypes="auto", discover="auto")
+    fit_rows(
+        FeatureViews.of(rows, pool),
+        rows,
+        labels,
+        pool,
+        8,
+        options,
+        progress=lambda what, *mark: marks.setdefault(what, []).append(mark),
+    )
+    assert list(marks) == [
+        "counting sub-classes",
+        "counting novel classes",
+        "training the control",
+        "training the model",
+    ]
+    assert marks["counting sub-classes"] == [(done, 3) for done in range(4)]
+    for own in marks.values():
+        assert own == sorted(own)
+        assert own[-1][0] == own[-1][1]
+
+
+def test_one_image_is_no_pool_to_count_in():
+    rows, labels = blobs((40, 40, 40))
+    options = FitOptions(steps=2, width=8, discover="auto")
+    with pytest.raises(InputError, match="A pool of one image"):
+        fit_rows(FeatureViews.of(rows), rows, labels, rows[:1], 8, options)
+
+
 def test_where_nothing_can_be_promised_novel_is_what_is_nearer_to_a_cluster():
     rows, labels = blobs((4, 4, 4))
     pool, truth = blobs((60, 60, 60, 60), seed=1)
@@ -195,3 +228,7 @@ def test_where_nothing_can_be_promised_novel_is_what_is_nearer_to_a_cluster():
         novel = found.pool.decisions.numpy() == NOVEL
         assert (novel[truth == 3].mean() > 0.8) == (discover > 0)
         assert ("nearer to a novel cluster" in found.promise()) == (discover > 0)
+        assert found.promise().startswith(
+            "4 images held out cannot set a threshold that keeps 95 %"
+        )
+        assert found.promise().endswith("that 19 can be held out, or lower keep to 0.8.")

@@ -65,7 +65,10 @@ def test_a_model_a_triage_and_a_page_come_out(tmp_path, call):
     assert "名 &lt;b&gt;" in page
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".fitting")]
     card = call("show", model)
-    assert "accuracy on held-out images" in card.out
+    assert "\nCalibration\n  keep: 0.95\n" in card.out
+    assert "  accuracy on held-out images: " in card.out
+    assert "    held out: 0.3\n" in card.out
+    assert max(map(len, card.out.splitlines())) <= 80 + len(str(tmp_path))
     again = call("fit", labeled, pool, "--out", model, *ENCODER)
     assert (again.code, again.out) == (2, "")
     assert "is there already" in again.err
@@ -100,6 +103,7 @@ def test_novel_classes_are_counted_and_told_apart(tmp_path, call):
     assert said.code == 0, said.err
     bundle = load(model)
     assert bundle.cluster_names == ("novel 1", "novel 2")
+    assert "counting sub-classes" in said.out
     assert set(bundle.card["estimates"]["sub-classes"]) == {"0", "1", "2"}
     decided = {row.decision for row in read_rows(model / "triage.csv")}
     assert decided <= {"accept", "novel"}
@@ -156,6 +160,43 @@ def test_counting_by_too_few_labels_is_refused_before_anything_is_embedded(tmp_p
     assert "6 labeled images of each class" in said.err
     assert "of the 8 of '0'" in said.err
     assert "embedding" not in said.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "labeled", "pool"]
+
+
+def test_a_fit_refused_before_anything_is_embedded_leaves_nothing(tmp_path, call):
+    labeled, _ = digit_folders(tmp_path, labels=3, pool=10)
+    said = call("fit", labeled, labeled, "--out", tmp_path / "new" / "er" / "m", *ENCODER)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "labeled one too" in said.err
+    assert "embedding" not in said.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "labeled", "pool"]
+
+
+def test_a_refused_fit_keeps_what_was_embedded_before(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, labels=1, pool=10)
+    store = tmp_path / ".m.fitting" / "store-0123"
+    store.mkdir(parents=True)
+    said = call("fit", labeled, pool, "--out", tmp_path / "m", *ENCODER)
+    assert said.code == 2
+    assert store.is_dir()
+
+
+@pytest.mark.parametrize("closed", ["labeled", "pool"])
+def test_a_folder_that_cannot_be_listed_is_one_sentence(tmp_path, call, monkeypatch, closed):
+    labeled, pool = digit_folders(tmp_path, labels=2, pool=10)
+    listdir = os.listdir
+
+    def refusing(path):  # for root no folder is closed
+        if os.fspath(path).rstrip("/") == str(tmp_path / closed):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listdir(path)
+
+    monkeypatch.setattr("protofission.data.listing.os.listdir", refusing)
+    said = call("fit", labeled, pool, "--out", tmp_path / "m", *ENCODER)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    reason = "(.: a folder that cannot be opened (Permission denied))"
+    assert f"{tmp_path / closed} holds no image that can be read {reason}" in said.err
+    assert not (tmp_path / ".m.fitting").exists()
 
 
 def test_what_was_embedded_of_other_images_is_dropped(tmp_path, call):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 LAYERS = [
     ["__init__", "errors"],
-    ["extras", "options", "records", "rng", "threads", "whole", "workers"],
+    ["clusters", "extras", "options", "records", "rng", "threads", "whole", "workers"],
     ["calibration", "counting", "fission", "risks", "scores", "metrics", "typed_json"],
     ["models", "processes"],
     ["methods", "novel", "recognizer"],

@@ -58,7 +58,7 @@ def test_of_copies_one_is_used_and_of_contradicting_ones_none(tmp_path):
     )
     assert found.images.paths[: found.num_labeled] == ("a/1.png", "a/4.png", "b/2.png")
     text = " ".join(found.findings)
-    assert "1 labeled copies" in text
+    assert "1 labeled copy of another labeled image is not used." in text
     assert "2 labeled images are not used: the same image has several classes" in text
 
 
@@ -66,7 +66,7 @@ def test_an_image_of_the_pool_that_is_labeled_too_is_known_as_such(tmp_path):
     found = gathered(tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3}, {"1.png": 2, "2.png": 9})
     assert found.repeated.tolist() == [True, False]
     assert found.pool_paths == ("1.png", "2.png")
-    assert "1 images of the pool are labeled ones too" in " ".join(found.findings)
+    assert "1 image of the pool is a labeled one too" in " ".join(found.findings)
 
 
 def test_what_cannot_be_read_is_told_with_its_reason(tmp_path):

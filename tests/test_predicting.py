@@ -196,6 +196,30 @@ def test_a_file_that_goes_away_meanwhile_is_a_row_with_an_error(model: Path, tmp
     ]
 
 
+def test_a_folder_that_cannot_be_listed_is_a_row_with_an_error(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    picture(tmp_path / "photos" / "a.png", 0)
+    picture(tmp_path / "photos" / "closed" / "b.png", 1)
+    listdir = os.listdir
+
+    def refusing(path: Path) -> list[str]:  # for root no folder is closed
+        if path.name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return listdir(path)
+
+    monkeypatch.setattr("protofission.data.listing.os.listdir", refusing)
+    reason = "a folder that cannot be opened (Permission denied)"
+    found = rows(model, tmp_path / "photos", out=tmp_path / "rows.csv")
+    assert [(Path(row.path).name, row.error) for row in found] == [
+        ("a.png", ""),
+        ("closed", reason),
+    ]
+    closed = tmp_path / "photos" / "closed"
+    found = rows(model, closed, out=tmp_path / "other.csv")
+    assert [(row.path, row.error) for row in found] == [(str(closed), reason)]
+
+
 def test_images_that_are_all_broken_are_rows_too(model: Path, tmp_path: Path):
     found = rows(model, write(tmp_path / "a.png", b"x"), out=tmp_path / "rows.csv")
     assert [bool(row.error) for row in found] == [True]

@@ -421,12 +421,17 @@ def test_many_panels_are_cut_into_tables_that_fit_paper(tmp_path: Path) -> None:
     assert [head.count("n") for head in heads] == [2, 1]
 
 
-def test_a_panel_shows_the_rows_that_were_planned_for_it(tmp_path: Path) -> None:
+def test_a_panel_shows_the_rows_and_comparisons_that_were_planned_for_it(tmp_path: Path) -> None:
     suite = replace(table_suite(("a", "b")), published={})
     kept = tuple(case for case in suite.cases if (case.row, case.panel) != ("orca", "b"))
-    suite = replace(suite, cases=kept, pairs=())
+    suite = replace(suite, cases=kept)
     runs = runs_of(tmp_path / "runs", suite, (0,), lambda *_: summary(0.5, 0.5, 0.5))
     grid = grid_of(suite, runs)
+    assert [(row, panel) for row, _, panel in grid.comparisons] == [
+        ("orca+pf", "a"),
+        (HOSTILE, "a"),
+        (HOSTILE, "b"),
+    ]
     assert "orca" in grid.rows_on("a")
     assert "orca" not in grid.rows_on("b")
     assert grid.rows_on("a", "b") == grid.rows

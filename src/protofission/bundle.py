@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -71,10 +72,9 @@ class Bundle:
         cluster_names: Sequence[str] | None = None,
     ) -> Bundle:
         """A bundle in which sub-classes and clusters are numbered where no names are given."""
-        slots = range(1, recognizer.slots + 1)
         novel = range(1, _clusters(recognizer) + 1)
         if subclass_names is None:
-            subclass_names = [[f"{name} / {i}" for i in slots] for name in class_names]
+            subclass_names = [_numbered(name, recognizer.slots) for name in class_names]
         if cluster_names is None:
             cluster_names = [f"novel {i}" for i in novel]
         return Bundle(
@@ -206,21 +206,40 @@ class Bundle:
         """What a person wants to know of it, line by line."""
         recognizer, facts = self.recognizer, self.encoder_facts
         adapter, head = specs_of(recognizer.model)
-        side = facts.get("size", "?")
-        lines = [
-            f"A model of {len(self.class_names)} known classes and {len(self.cluster_names)} novel "
-            f"clusters, made by protofission {self.version}.",
-            f"Encoder: {self.encoder_spec.source}, {facts['num_features']} features of images of "
-            f"{side} x {side} pixels.",
-            f"Adapter: {adapter.kind}. Head: {head.kind}, prototypes of a class: {head.slots}.",
-            f"An image is accepted from an ID score of {float(recognizer.threshold):.4g} on; "
-            f"held-out images whose scores are kept to tell drift: {len(self.calibration)}.",
-            f"Probabilities are of the temperature {float(recognizer.temperature):.4g}.",
+        threshold = float(recognizer.threshold)
+        known, novel, side = len(self.class_names), len(self.cluster_names), facts.get("size", "?")
+        clusters = f" and {novel} novel cluster{'s' * (novel != 1)}" if novel else ""
+        model = {
+            "encoder": f"{self.encoder_spec.source}, {facts['num_features']} features of images of "
+            f"{side} x {side} pixels",
+            "adapter": adapter.kind,
+            "head": f"{head.kind}, prototypes of a class: {head.slots}",
+            "accepted": f"from an ID score of {threshold:.4g} on"
+            if threshold > -math.inf
+            else "every image",
+            "temperature of probabilities": float(recognizer.temperature),
+            "held-out scores, kept to tell drift": len(self.calibration),
+        }
+        classes = {
+            name: f"sub-classes 1 to {len(own)}"
+            if own == _numbered(name, len(own))
+            else ", ".join(own)
+            for name, own in zip(self.class_names, self.subclass_names, strict=True)
+        }
+        groups = [
+            ("model", model),
+            ("classes", classes if recognizer.slots > 1 else list(classes)),
+            ("novel clusters", list(self.cluster_names)),
+            *self.card.items(),
         ]
-        for name, own in zip(self.class_names, self.subclass_names, strict=True):
-            lines.append(f"Class {name}: {', '.join(own)}" if len(own) > 1 else f"Class {name}")
-        lines += [f"Novel cluster {name}" for name in self.cluster_names]
-        return [printable(line) for line in (*lines, *_flat(self.card, ""))]
+        lines = [
+            f"A model of {known} known class{'es' * (known != 1)}{clusters}, made by protofission "
+            f"{self.version}."
+        ]
+        for title, group in groups:
+            inside = _indented(group, "  ")
+            lines += ["", title[:1].upper() + title[1:], *inside] if inside else []
+        return [printable(line) for line in lines]
 
     def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
         adapter, head = specs_of(self.recognizer.model)
@@ -270,18 +289,32 @@ def _of(manifest: Manifest, folder: Path) -> Bundle:
     )
 
 
+def _numbered(name: str, slots: int) -> tuple[str, ...]:
+    """The sub-classes of a class that nobody named."""
+    return tuple(f"{name} / {number}" for number in range(1, slots + 1))
+
+
 def _clusters(recognizer: Recognizer) -> int:
     """Heads that stand for novel clusters."""
     return (sizes_of(recognizer.model.head)[0] - recognizer.num_seen) * recognizer.clusters
 
 
-def _flat(value: Any, place: str) -> list[str]:
-    """The values of a card, each with its place."""
-    if isinstance(value, dict):
-        inner = ((f"{place}.{key}" if place else str(key), part) for key, part in value.items())
-        return [line for name, part in inner for line in _flat(part, name)]
-    if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
-        return [f"{place}: {part}" for part in value]
-    if isinstance(value, float):
-        return [f"{place}: {value:.4g}"]
-    return [f"{place}: {value if isinstance(value, str) else json.dumps(value)}"]
+def _indented(value: Any, indent: str) -> list[str]:
+    """The parts of a card, a line each; those of a part stand further to the right."""
+    if not isinstance(value, dict):
+        parts = value if isinstance(value, list) else [value]
+        return [f"{indent}{_text(part)}" for part in parts if part is not None]
+    lines = []
+    for key, part in value.items():
+        inside = _indented(part, f"{indent}  ")
+        if isinstance(part, dict | list) and inside:
+            lines += [f"{indent}{key}:", *inside]
+        elif inside:
+            lines.append(f"{indent}{key}: {_text(part)}")
+    return lines
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value)

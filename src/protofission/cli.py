@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -374,7 +375,7 @@ def show(model: Path, /) -> None:
     from protofission.bundle import load
 
     for text in load(model).card_lines():
-        print(text)
+        print(wrapped(text))
 
 
 @app.command
@@ -414,7 +415,7 @@ def drift(
             progress=progress,
         )
     for text in found.lines():
-        print(text)
+        print(wrapped(text))
 
 
 @app.command
@@ -911,6 +912,15 @@ def split(
     if out is not None:
         write_split(found, out)
         print(f"Written to {out}.")
+
+
+def wrapped(text: str) -> str:
+    """A line as lines that fit the terminal, indented after the first."""
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def summary_of(value: object) -> str:

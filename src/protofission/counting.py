@@ -9,12 +9,13 @@ as pool rows are a known class's, not new.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from protofission.clusters import Anchors, Clusters, growing, squared_distances
 from protofission.errors import require
 from protofission.rng import step_rng
 
@@ -33,8 +34,6 @@ FEWEST = 5
 """Rows of a cluster that may count."""
 LABELS = 6
 """Labeled rows of a class that are needed: with fewer kept aside nothing would pass for new."""
-STARTS = 4
-"""Places tried for each next cluster."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,7 @@ def count_novel(
     pool: ArrayLike,
     most: int | None = None,
     seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Count:
     """The number of classes in the pool that no label names; 0 if nothing is new.
 
@@ -72,6 +72,7 @@ def count_novel(
         labels: (L,): their classes, any whole numbers.
         pool: (U, D) features, of known classes and others; of many, ROWS are looked at.
         most: the largest answer; by default twice the known classes, from 10 to 40.
+        progress: called with the resamples that are done, and all.
     """
     known, rows = _checked("labeled features", labeled), _checked("pool features", pool)
     require(
@@ -94,11 +95,13 @@ def count_novel(
     order, sample = _ordered(known, center), _sampled(rows, center, seed)
     classes = classes[order].astype(np.int64)
     points = _directions(np.concatenate([known[order] - center, rows[sample] - center]))
-    found = [
-        _new_clusters(points[: len(known)], classes, points[len(known) :], most, _drawn(seed, turn))
-        for turn in range(RESAMPLES)
-    ]
-    return _count(np.stack(found), base=0)
+    some, others = points[: len(known)], points[len(known) :]
+    found = np.empty((RESAMPLES, most))
+    for turn in range(RESAMPLES):
+        progress(turn, RESAMPLES)
+        found[turn] = _new_clusters(some, classes, others, most, _drawn(seed, turn))
+    progress(RESAMPLES, RESAMPLES)
+    return _count(found, base=0)
 
 
 def count_parts(features: ArrayLike, most: int = 10, seed: int = 0) -> Count:
@@ -174,95 +177,17 @@ def _whitened(points: Floats, residuals: Floats) -> Floats:
     return np.asarray(points @ (axes / np.sqrt(np.maximum(variances, floor))))
 
 
-@dataclass(frozen=True)
-class _Anchors:
-    """Labeled rows that stay with their class whatever the clusters do."""
-
-    sums: Floats
-    """(S, d)."""
-    counts: Floats
-    """(S,)."""
-
-    @staticmethod
-    def of(points: Floats, classes: Ints, number: int) -> _Anchors:
-        members = np.eye(number)[classes]
-        return _Anchors(members.T @ points, members.sum(0))
-
-    @property
-    def means(self) -> Floats:
-        return self.sums / self.counts[:, None]
-
-
-@dataclass(frozen=True)
-class _Clusters:
-    centers: Floats
-    """(K, d): those of the S known classes first."""
-    members: Ints
-    """(N,): the cluster of each row."""
-    inertia: float
-
-
-def _distances(points: Floats, centers: Floats) -> Floats:
-    squares = (points * points).sum(1)[:, None] + (centers * centers).sum(1)
-    return np.asarray(np.maximum(squares - 2 * points @ centers.T, 0.0))
-
-
-def _settled(points: Floats, centers: Floats, anchors: _Anchors, turns: int) -> _Clusters:
-    """Lloyd's iterations in which anchors stay with their class."""
-    known, places = len(anchors.counts), np.arange(len(points))
-    members = np.full(len(points), -1)
-    for _ in range(turns):
-        distances = _distances(points, centers)
-        before, members = members, distances.argmin(1)
-        if (before == members).all():
-            break
-        belong = np.zeros((len(centers), len(points)))
-        belong[members, places] = 1
-        sums, counts = belong @ points, belong.sum(1)
-        sums[:known] += anchors.sums
-        counts[:known] += anchors.counts
-        centers = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
-    distances = _distances(points, centers)
-    members = distances.argmin(1)
-    return _Clusters(centers, members, float(distances[places, members].sum()))
-
-
-def _growing(
-    points: Floats, anchors: _Anchors, most: int, random: np.random.Generator
-) -> list[_Clusters]:
-    """Clusterings with 1 to `most` clusters besides the anchors', each grown from the last."""
-    known = len(anchors.counts)
-    found: list[_Clusters] = []
-    last = _settled(points, anchors.means if known else points.mean(0, keepdims=True), anchors, 12)
-    if not known:
-        found.append(last)
-    while len(found) < most:
-        far = _distances(points, last.centers).min(1)
-        if not far.sum() > 0:
-            break
-        starts = random.choice(len(points), STARTS, p=far / far.sum())
-        # known classes start at their anchors again: strangers may have drawn them away
-        before = np.vstack([anchors.means, last.centers[known:]])
-        grown = [
-            _settled(points, np.vstack([before, points[start]]), anchors, 6) for start in starts
-        ]
-        best = min(grown, key=lambda clusters: clusters.inertia)
-        last = _settled(points, best.centers, anchors, 12)
-        found.append(last)
-    return found
-
-
-def _recurrence(own: _Clusters, points: Floats, other: Floats, known: int) -> Floats:
+def _recurrence(own: Clusters, points: Floats, other: Floats, known: int) -> Floats:
     """(K - S,): the Jaccard index of each free cluster and its best match by other centers."""
     size = len(own.centers)
-    there = _distances(points, other).argmin(1)
+    there = squared_distances(points, other).argmin(1)
     both = np.bincount(own.members * size + there, minlength=size * size).reshape(size, size)
     either = both.sum(1)[:, None] + both.sum(0) - both
     best = (both / np.maximum(either, 1))[known:, known:].max(1)
     return np.where(both.sum(1)[known:] >= FEWEST, best, 0.0)
 
 
-def _explained(own: _Clusters, probes: Floats, classes: Ints, known: int) -> Floats:
+def _explained(own: Clusters, probes: Floats, classes: Ints, known: int) -> Floats:
     """(K - S,): the share of each free cluster that known classes would leave in it.
 
     Of a known class, the probes say how many of its rows fall into a free cluster for each that
@@ -270,12 +195,12 @@ def _explained(own: _Clusters, probes: Floats, classes: Ints, known: int) -> Flo
     so of the class that is nearest to a cluster one more is taken to have fallen into it.
     """
     size = len(own.centers)
-    fallen = _distances(probes, own.centers).argmin(1)
+    fallen = squared_distances(probes, own.centers).argmin(1)
     counts = np.zeros((known, size))
     np.add.at(counts, (classes, fallen), 1.0)
     rows = np.bincount(own.members, minlength=size)
     stay = np.maximum(counts[:, :known].sum(1), 1.0)
-    nearest = _distances(own.centers[known:], own.centers[:known]).argmin(1)
+    nearest = squared_distances(own.centers[known:], own.centers[:known]).argmin(1)
     counts[nearest, np.arange(known, size)] += 1
     expected = (rows[:known] / stay) @ counts[:, known:]
     return np.asarray(expected / np.maximum(rows[known:], 1))
@@ -291,13 +216,13 @@ def _new_clusters(
         places = random.permutation(np.flatnonzero(classes == name))
         anchor[places[: round(2 / 3 * len(places))]] = True
     own, sizes = classes[anchor], np.bincount(classes[anchor])
-    residuals = labeled[anchor] - _Anchors.of(labeled[anchor], own, known).means[own]
+    residuals = labeled[anchor] - Anchors.of(labeled[anchor], own, known).means[own]
     residuals *= np.sqrt(sizes / (sizes - 1))[own, None]
     points = _whitened(np.concatenate([labeled, pool]), residuals)
     labeled, pool = points[: len(classes)], points[len(classes) :]
-    anchors = _Anchors.of(labeled[anchor], own, known)
+    anchors = Anchors.of(labeled[anchor], own, known)
     halves = _halves(pool, random)
-    grown = [_growing(half, anchors, most, random) for half in halves]
+    grown = [growing(half, anchors, most, random) for half in halves]
     found = np.zeros(most)
     for pair in zip(*grown, strict=False):
         ranked = []
@@ -314,10 +239,10 @@ def _parts(points: Floats, most: int, random: np.random.Generator) -> tuple[Floa
 
     The second is of the log of the share of the scatter that is left by 1, 2 ... clusters.
     """
-    nothing = _Anchors(np.empty((0, points.shape[1])), np.empty(0))
+    nothing = Anchors(np.empty((0, points.shape[1])), np.empty(0))
     halves = _halves(points, random)
     gaussian = random.normal(size=halves[0].shape) * points.std(0)
-    *grown, plain = (_growing(rows, nothing, most, random) for rows in (*halves, gaussian))
+    *grown, plain = (growing(rows, nothing, most, random) for rows in (*halves, gaussian))
     found, gains = np.zeros(most), np.zeros(most)
     for place, pair in enumerate(zip(*grown, strict=False)):
         back = [
@@ -330,7 +255,7 @@ def _parts(points: Floats, most: int, random: np.random.Generator) -> tuple[Floa
     return found, gains
 
 
-def _left(grown: Sequence[_Clusters], place: int) -> float:
+def _left(grown: Sequence[Clusters], place: int) -> float:
     """The log of the share of the scatter that is left within clusters."""
     tiny = np.finfo(float).tiny
     return float(np.log(max(grown[place].inertia, tiny) / max(grown[0].inertia, tiny)))

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from protofission.calibration import Drift, drift_test
+from protofission.calibration import Drift, drift_test, images, percent
 from protofission.data.cache import Progress
-from protofission.errors import printable
+from protofission.errors import printable, require
 from protofission.predictor import Work
 from protofission.recognizer import ACCEPT, DECISIONS
 
@@ -24,13 +24,18 @@ class ClassShare:
     name: str
     labeled: float | None
     """Among the labeled images of the fit; none where the bundle's card does not say."""
-    found: float
-    """Among the new images that are accepted."""
+    found: int
+    """New images that are accepted as it."""
+    accepted: int
+    """New images that are accepted."""
 
     def line(self) -> str:
         """In plain words."""
-        before = "" if self.labeled is None else f", of the labeled images {self.labeled:.1%}"
-        return f"{printable(self.name)}: of the accepted images {self.found:.1%}{before}."
+        before = "" if self.labeled is None else f", {percent(self.labeled)} of the labeled ones"
+        return (
+            f"{printable(self.name)}: {self.found:,} of {images(self.accepted, 'accepted')} "
+            f"({percent(self.found / self.accepted)}){before}."
+        )
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,9 @@ class DriftReport:
 
     def lines(self) -> list[str]:
         """In plain words, the verdict first."""
-        errors = (
-            [f"{self.errors:,} image{'s' * (self.errors != 1)} cannot be read."]
-            if self.errors
-            else []
-        )
-        return [self.scores.sentence(), *errors, *(share.line() for share in self.classes)]
+        errors = [f"{images(self.errors)} cannot be read."] if self.errors else []
+        shares = (share.line() for share in self.classes)
+        return [self.scores.sentence(), self.scores.rejections(), *errors, *shares]
 
 
 def drift(
@@ -69,26 +71,34 @@ def drift(
     """
     work = Work.of(bundle_folder, sources, processes)
     bundle = work.predictor.bundle
+    require(
+        len(bundle.calibration) > 0,
+        f"{printable(str(bundle_folder))} keeps no scores of held-out images to compare with: fit "
+        "the model again.",
+    )
     scores: list[float] = []
     accepted: Counter[str] = Counter()
-    errors = 0
+    reasons: list[str] = []
     for rows in work.rows(progress=progress):
         scores += [row.id_score for row in rows if row.id_score is not None]
-        errors += sum(row.id_score is None for row in rows)
+        reasons += [row.error for row in rows if row.id_score is None]
         accepted.update(row.class_name for row in rows if row.decision == DECISIONS[ACCEPT])
+    require(
+        len(scores) > 0,
+        f"{images(len(reasons))} cannot be read, and there are no others "
+        f"({printable(next(iter(reasons), ''))}): give some that can.",
+    )
     labeled = _labeled(bundle.card)
     total, known = accepted.total(), sum(labeled.get(name, 0) for name in bundle.class_names)
     new = np.array(scores, np.float32)  # as the held-out scores are, so that ties are ties
     return DriftReport(
         drift_test(bundle.calibration, new, float(bundle.recognizer.threshold)),
         tuple(
-            ClassShare(
-                name, labeled.get(name, 0) / known if known else None, accepted[name] / total
-            )
+            ClassShare(name, labeled.get(name, 0) / known if known else None, accepted[name], total)
             for name in bundle.class_names
             if total
         ),
-        errors,
+        len(reasons),
     )
 
 

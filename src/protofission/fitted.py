@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,8 +24,10 @@ from protofission.calibration import (
     best_temperature,
     expected_calibration_error,
     guarantee,
+    images,
     images_needed,
     ood_share,
+    percent,
 )
 from protofission.counting import Count, count_novel, count_parts
 from protofission.data.datasets import Augmentations
@@ -150,10 +153,9 @@ class Fitted:
         if self.guarantee.rank or not self.recognizer.clusters:
             return self.guarantee.sentence()
         return (
-            f"{self.guarantee.images} held-out images cannot promise to keep "
-            f"{self.guarantee.keep:g} of known images, so an image is novel where it is nearer to "
-            f"a novel cluster than to a class: label more, so that {self.guarantee.needed:,} can "
-            "be held out."
+            f"{images(self.guarantee.images)} held out cannot set a threshold that keeps "
+            f"{percent(self.guarantee.keep, 6)} of known images, so an image is novel where it is "
+            f"nearer to a novel cluster than to a class: {self.guarantee.remedy}."
         )
 
 
@@ -166,7 +168,7 @@ def fit_rows(
     options: FitOptions,
     *,
     learn_from: NDArray[np.bool_] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda what, done, total: None,
 ) -> Fitted:
     """A model from features.
 
@@ -187,25 +189,34 @@ def fit_rows(
         num_classes=known,
         shape=(width,),
     )
-    require(
-        len(training.unlabeled) > 0,
-        "Every image of the pool is a labeled one too, so nothing can be learned from it: add "
-        "images to the pool.",
-    )
-    parts = _parts(views, training, options)
-    novel = _novel(views, training, options)
+    check_pool(len(training.unlabeled), options)
+    parts = _parts(views, training, options, progress)
+    novel = _novel(views, training, options, partial(progress, "counting novel classes"))
     wanted = options.discover if novel is None else novel.number
     slots = max(part.number for part in parts) if parts else options.prototypes
     assert wanted != "auto"
     assert slots != "auto"
     learning = Learning(CONTROL, slots, options.width, options.steps, options.seed)
-    control = learned(learning, training, views, _named(progress, "the control"))
+    control = learned(learning, training, views, partial(progress, "training the control"))
     learning = replace(learning, method=METHOD)
     open_world = replace(training, num_classes=known + (wanted or min(known, MOST_ROOM)))
-    model = learned(learning, open_world, views, _named(progress, "the model"))
+    model = learned(learning, open_world, views, partial(progress, "training the model"))
     choice = choose(views, control, model, labeled[held.choosing], labels[held.choosing], known)
     chosen = Recognizer(control if choice.pool_hurts else model, known, clusters=wanted > 0)
     return _calibrated(views, chosen, labeled, labels, pool, held, choice, options, novel, parts)
+
+
+def check_pool(others: int, options: FitOptions) -> None:
+    """Refuse a pool with too few images that are no labeled ones."""
+    require(
+        others > 0,
+        "Every image of the pool is a labeled one too, so nothing can be learned from it: add "
+        "images to the pool.",
+    )
+    require(
+        others > 1 or options.discover != "auto",
+        "A pool of one image is too small for --discover auto: add images, or give a number.",
+    )
 
 
 def hold_out(labels: Labels, share: float, keep: float, seed: int) -> Held:
@@ -228,7 +239,12 @@ def _features(views: Augmentations, rows: Tensor) -> NDArray[np.float32]:
     return found
 
 
-def _novel(views: Augmentations, data: TrainingData, options: FitOptions) -> Count | None:
+def _novel(
+    views: Augmentations,
+    data: TrainingData,
+    options: FitOptions,
+    progress: Callable[[int, int], None],
+) -> Count | None:
     if options.discover != "auto":
         return None
     generator = step_rng(options.seed, 0, "images that are counted")
@@ -239,25 +255,25 @@ def _novel(views: Augmentations, data: TrainingData, options: FitOptions) -> Cou
         data.labels[own].numpy(),
         _features(views, data.unlabeled[some]),
         seed=options.seed,
+        progress=progress,
     )
 
 
-def _parts(views: Augmentations, data: TrainingData, options: FitOptions) -> tuple[Count, ...]:
+def _parts(
+    views: Augmentations, data: TrainingData, options: FitOptions, progress: Progress
+) -> tuple[Count, ...]:
     if options.prototypes != "auto":
         return ()
-    rows = (data.labeled[data.labels == own][:COUNTED] for own in range(data.num_seen))
-    return tuple(
-        count_parts(_features(views, some), most=MOST_PARTS, seed=options.seed)
-        if len(some) > 1
-        else Count(1, 1.0, ())
-        for some in rows
-    )
-
-
-def _named(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
-    if progress is None:
-        return None
-    return lambda done, steps: progress(what, done, steps)
+    found: list[Count] = []
+    for own in range(data.num_seen):
+        progress("counting sub-classes", own, data.num_seen)
+        some = data.labeled[data.labels == own][:COUNTED]
+        count = Count(1, 1.0, ())
+        if len(some) > 1:
+            count = count_parts(_features(views, some), most=MOST_PARTS, seed=options.seed)
+        found.append(count)
+    progress("counting sub-classes", data.num_seen, data.num_seen)
+    return tuple(found)
 
 
 def choose(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import TaskID
 
 from protofission.bundle import Bundle
 from protofission.counting import LABELS, Count
@@ -24,14 +23,14 @@ from protofission.data.manifest import fingerprint
 from protofission.data.store import StoredViews
 from protofission.embed import Images, ViewCounts, embed, fingerprint_of
 from protofission.errors import InputError, printable, require
-from protofission.fitted import FitOptions, Fitted, fit_rows, health, hold_out
+from protofission.fitted import FitOptions, Fitted, check_pool, fit_rows, health, hold_out
 from protofission.material import Material, gather
 from protofission.models.encoders import DEFAULT, EncoderSpec, encoder_named
 from protofission.options import override
 from protofission.recognizer import DECISIONS, slot_use
 from protofission.report.triage import write_triage_page
 from protofission.rows import Names, Row, rows_of, write_rows
-from protofission.session import bars, line, progress_bar
+from protofission.session import line, progress_bar, stages
 from protofission.whole import locked
 
 PAGE = "triage.html"
@@ -76,13 +75,14 @@ def fit(
     for option in encoder_options:
         spec = override(spec, option)
     work = out.absolute().with_name(f".{out.absolute().name}.fitting")
-    with locked(work):
+    with _working_in(work):
         loaded = spec.load()
-        with _stages(console) as stage:
+        with stages(console) as stage:
             reading = (partial(stage, f"reading {what}") for what in ("labeled images", "the pool"))
             material = gather(labeled, unlabeled, loaded.decode, work, *reading)
         for finding in material.findings:
             line(console, finding)
+        check_pool(int((~material.repeated).sum()), options)
         _check_counting(material, options)
         images = Images("fit", ImageSets(material.images), "natural")
         place = _place(work, images, loaded.fingerprint, options.seed, console)
@@ -101,11 +101,27 @@ def fit(
         bundle = _bundle(fitted, material, spec, loaded.describe(), options)
         _write(bundle, fitted, material, work / "model", console, command)
         (work / "model").replace(out)
-    shutil.rmtree(work, ignore_errors=True)
     for text in sentences(fitted):
         line(console, text)
     line(console, f"The model: {printable(str(out))}, the page: {printable(str(out / PAGE))}")
     return bundle
+
+
+@contextmanager
+def _working_in(work: Path) -> Iterator[None]:
+    """A folder to work in, gone at the end; after an error it stays if anything is embedded."""
+    made = [folder for folder in work.parents if not folder.exists()]
+    with locked(work):
+        try:
+            yield
+        except BaseException:
+            if not any(work.glob("store-*")):
+                shutil.rmtree(work, ignore_errors=True)
+                for folder in made:
+                    with suppress(OSError):  # others may have put something there
+                        folder.rmdir()
+            raise
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _check_counting(material: Material, options: FitOptions) -> None:
@@ -152,7 +168,7 @@ def _fitted(
     views: StoredViews, material: Material, width: int, options: FitOptions, console: Console
 ) -> Fitted:
     rows, labeled = torch.arange(len(material.images.labels)), material.num_labeled
-    with _stages(console) as stage:
+    with stages(console) as stage:
         return fit_rows(
             views,
             rows[:labeled],
@@ -161,22 +177,8 @@ def _fitted(
             width,
             options,
             learn_from=~material.repeated,
-            progress=lambda what, *numbers: stage(f"training {what}", *numbers),
+            progress=stage,
         )
-
-
-@contextmanager
-def _stages(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """Bars that appear one by one: what is under way, what is done, and all."""
-    with bars(console) as shown:
-        tasks: dict[str, TaskID] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = shown.add_task(what, total=total)
-            shown.update(tasks[what], completed=done)
-
-        yield show
 
 
 def _bundle(
@@ -201,7 +203,7 @@ def _bundle(
         },
         "training": {
             "method": fitted.method,
-            "options": asdict(options),
+            "options": {key.replace("_", " "): value for key, value in asdict(options).items()},
             "choice": fitted.choice.sentence(),
         },
         "calibration": {

@@ -125,7 +125,8 @@ def _used(known: ImageSet, digests: Sequence[str]) -> tuple[NDArray[np.int64], l
             copies += len(places) - 1
     findings = []
     if copies:
-        findings.append(f"{copies:,} labeled copies of other labeled images are not used.")
+        what = "copy of another labeled image is" if copies == 1 else "copies of others are"
+        findings.append(f"{copies:,} labeled {what} not used.")
     if contradicting:
         findings.append(
             f"{contradicting:,} labeled images are not used: the same image has several classes."
@@ -171,7 +172,12 @@ def _small(labels: Labels, names: Sequence[str]) -> list[str]:
 def _repeated(count: int) -> list[str]:
     if not count:
         return []
-    return [f"{count:,} images of the pool are labeled ones too; nothing is learned from them."]
+    what = (
+        "image of the pool is a labeled one"
+        if count == 1
+        else "images of the pool are labeled ones"
+    )
+    return [f"{count:,} {what} too; nothing is learned from {'it' if count == 1 else 'them'}."]
 
 
 def _together(

@@ -156,15 +156,27 @@ def progress_bar(
     console: Console, title: str, unit: str = "images"
 ) -> Iterator[Callable[[int, int], None]]:
     """A bar that appears with the first call: what is done, of all, and how much a second."""
-    with bars(console, Speed(unit)) as progress:
-        tasks: list[TaskID] = []
+    with stages(console, Speed(unit)) as stage:
+        yield lambda done, total: stage(title, done, total)
 
-        def show(done: int, total: int) -> None:
-            if not tasks:  # what an earlier process did is not this one's speed
-                tasks.append(progress.add_task(title, total=total, completed=done))
-            progress.update(tasks[0], completed=done)
 
+@contextmanager
+def stages(console: Console, *more: ProgressColumn) -> Iterator[Callable[[str, int, int], None]]:
+    """Bars that appear one by one: what is under way, what is done, and all."""
+    shown, tasks = bars(console, *more), dict[str, TaskID]()
+
+    def show(what: str, done: int, total: int) -> None:
+        if not tasks:
+            shown.start()
+        if what not in tasks:  # what an earlier process did is not this one's speed
+            tasks[what] = shown.add_task(what, total=total, completed=done)
+        shown.update(tasks[what], completed=done)
+
+    try:
         yield show
+    finally:
+        if tasks:  # else a stop would print an empty line
+            shown.stop()
 
 
 def show_loading(experiment: Experiment, processes: Processes, console: Console) -> Data:

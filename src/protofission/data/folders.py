@@ -130,7 +130,7 @@ def gathered(
 
 
 def _nothing(source: str, left_out: dict[str, str]) -> InputError:
-    first = next((f" ({printable(p)}: {printable(r)})" for p, r in left_out.items()), "")
+    first = next((f" ({printable(p) or '.'}: {printable(r)})" for p, r in left_out.items()), "")
     return InputError(
         f"{printable(source)} holds no image that can be read{first}: "
         "give JPEG, PNG, WebP, BMP or GIF files."

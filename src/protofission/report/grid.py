@@ -108,6 +108,17 @@ class Grid:
         return list(dict.fromkeys(case.panel for case in self.suite.cases))
 
     @property
+    def comparisons(self) -> list[tuple[str, str, str]]:
+        """(row, row it is compared with, panel), where the suite has cases of both."""
+        there = {(case.row, case.panel) for case in self.suite.cases}
+        return [
+            (row, base, panel)
+            for row, base in self.suite.pairs
+            for panel in self.run_panels
+            if (row, panel) in there and (base, panel) in there
+        ]
+
+    @property
     def columns(self) -> dict[str, Column]:
         """The quantities that the suite shows."""
         return {key: QUANTITIES[key] for key in self.suite.quantities}

@@ -152,8 +152,7 @@ def difference_table(grid: Grid) -> Table:
             (row, base, panel),
             tuple(_difference_cell(grid, row, base, panel, x, key) for x, key in places),
         )
-        for row, base in grid.suite.pairs
-        for panel in grid.run_panels
+        for row, base, panel in grid.comparisons
     ]
     return Table(
         title="Differences",

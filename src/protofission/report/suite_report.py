@@ -264,21 +264,20 @@ def _results(grid: Grid) -> Iterator[Plain]:
 
 
 def _differences(grid: Grid) -> Iterator[Plain]:
-    for row, base in grid.suite.pairs:
-        for panel in grid.run_panels:
-            for x in grid.along(panel):
-                for key in grid.columns:
-                    sample = grid.difference(row, base, panel, x, key)
-                    yield {
-                        "row": row,
-                        "against": base,
-                        "panel": panel,
-                        "x": x,
-                        "quantity": key,
-                        **_statistics(sample),
-                        "told": sample.against_zero if sample.n else "not run",
-                        "values": list(sample.values),
-                    }
+    for row, base, panel in grid.comparisons:
+        for x in grid.along(panel):
+            for key in grid.columns:
+                sample = grid.difference(row, base, panel, x, key)
+                yield {
+                    "row": row,
+                    "against": base,
+                    "panel": panel,
+                    "x": x,
+                    "quantity": key,
+                    **_statistics(sample),
+                    "told": sample.against_zero if sample.n else "not run",
+                    "values": list(sample.values),
+                }
 
 
 def _curves(grid: Grid) -> Iterator[Plain]:
