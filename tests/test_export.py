@@ -199,6 +199,7 @@ CASES = [
     ("cosine", "mlp", 2),
     ("tied", "linear", 2),
     ("fission", "linear", -2),
+    ("distance", "linear", 2),
 ]
 """A number below 0 is of heads that stand for no clusters."""
 

@@ -110,12 +110,13 @@ def test_the_weights_of_the_two_forces(name, method):
 def test_a_literal_preset_changes_the_method_alone_and_on_features_the_start(name):
     for method in METHODS:
         ours, words = preset(name.removesuffix("/literal"), method), preset(name, method)
-        assert words.head.init == "random"
+        start = METHODS[method].head.init
+        assert words.head.init == start
         if name.startswith("features"):
             found = METHODS[method]
             from_data = (found.discovers and found.head.can_start_from_data) or method == "cpl"
             assert ours.head.init == ("data" if from_data else "random")
-            ours = replace(ours, head=replace(ours.head, init="random"))
+            ours = replace(ours, head=replace(ours.head, init=start))
         assert replace(words, method=ours.method) == ours
     fission = preset(name, "orca+pf").method
     if not name.startswith("digits"):

@@ -44,7 +44,7 @@ def test_scrambled_pool_labels_leave_every_weight_bit_identical(name: str, tmp_p
         for _ in perform(experiment, digits(scramble), folder):
             pass
     assert_same(folders[0].weights(), folders[1].weights())
-    if experiment.method.classifies:  # the scrambling was real: judging saw it
+    if experiment.method.predicts:  # the scrambling was real: judging saw it
         assert folders[0].summary() != folders[1].summary()
 
 

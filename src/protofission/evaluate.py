@@ -135,6 +135,7 @@ def _subclasses(predictions: Predictions, parts: Ints) -> SubclassScore:
     return subclass_score(predictions.labels, finer, parts) if len(finer) else SubclassScore()
 
 
+@torch.no_grad()
 def predict(
     model: Model,
     memory: nn.Module,

@@ -80,12 +80,13 @@ class DTC(Method[DTCTargets]):
     @torch.no_grad()
     def survey(self, memory: nn.Module, survey: Survey) -> None:
         """f = mean over all images of q."""
-        held, images = 0.0, 0
+        shares = memory.get_buffer("shares")
+        held, images = torch.zeros_like(shares, dtype=torch.float64), 0
         for chunks in (survey.labeled, survey.pool):
             for output in chunks:
-                held = held + self.sigma.probs(output.logits).double().sum(0)
+                held += self.sigma.probs(output.logits).double().sum(0)
                 images += len(output.logits)
-        memory.get_buffer("shares").copy_(held / images)
+        shares.copy_(held / images)
 
     @torch.no_grad()
     def decide(self, step: Step) -> DTCTargets:
