@@ -74,6 +74,8 @@ def table(name: str, panel: str, quantities: list[str]) -> str:
     content = json.loads((HERE / f"{name}.json").read_text())
     entries = [e for e in content[part or "results"] if e["panel"] == panel]
     signed = part == "differences"
+    if part == "curves":  # columns are what a curve sums up to, all of one quantity
+        return sums(entries)
     several = len({e["x"] for e in entries}) > 1
     rows: dict[tuple, dict[str, dict]] = {}
     for entry in entries:
@@ -95,6 +97,20 @@ def table(name: str, panel: str, quantities: list[str]) -> str:
         ]
         count = next(iter(cells.values()))["n"]
         lines.append(f"| {title} | {count} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def sums(entries: list[dict]) -> str:
+    """A table of curves: a row each, a column for each number that sums one up."""
+    names = list(dict.fromkeys(entry["summary"] for entry in entries))
+    rows: dict[str, list[dict]] = {}
+    for entry in entries:
+        rows.setdefault(entry["row"], []).append(entry)
+    lines = [f"|  | n | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
+    lines += [
+        f"| {row} | {cells[0]['n']} | {' | '.join(number(c['quantity'], c) for c in cells)} |"
+        for row, cells in rows.items()
+    ]
     return "\n".join(lines)
 
 
