@@ -78,6 +78,8 @@ def _for_digits(method: Method[Any]) -> Method[Any]:
             return replace(method, literal=True)
         case RankStats():
             return replace(method, top=1)
+        case OpenLDN():  # a hundred steps of the net in the place of twelve thousand
+            return replace(method, net_rate=0.01)
         case SimGCD():
             return replace(method, projection_width=PROJECTION)
         case Unzipping():  # a hundred steps in the place of fifteen hundred
