@@ -77,7 +77,11 @@ def names_options(sentence: str, experiment: Experiment) -> bool:
 
 # Warnings
 
-TRUSTING = {"fixmatch", "fixmatch+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf"}
+TRUSTING = {
+    f"{name}{fission}"
+    for name in ("fixmatch", "fixmatch-sigmoid", "opencos", "openmatch", "t2t")
+    for fission in ("", "+pf")
+}
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -387,4 +387,4 @@ def test_runs_made_one_by_one_are_put_together(tmp_path: Path):
 
 def test_methods_that_do_not_classify_are_not_in_the_table():
     rows = {case.row for case in suite_named("table1", Setting()).cases}
-    assert rows == {name for name, method in METHODS.items() if method.classifies}
+    assert rows == {name for name, method in METHODS.items() if method.predicts}
