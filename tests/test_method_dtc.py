@@ -9,28 +9,19 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from builders import LABELS, NOVEL, SEEN, Case, make_case, normal, output_of, rng, step_of
+from builders import NOVEL, SEEN, Case, make_case, normal, output_of, rng, step_of
 from protofission.errors import InputError
 from protofission.methods import DTC, WithFission
 from protofission.methods.dtc import risen, sharpened
 from protofission.models.heads import HeadSpec, StudentHead
 from protofission.models.starts import start_from_data
 from protofission.presets import preset
-from protofission.records import NO_CLASS, Survey
+from protofission.records import NO_CLASS
 from reference import dtc as scalar
 from reference.methods import Logits, Loss, with_fission
 
 close = pytest.approx
 CLASSES = SEEN + NOVEL
-
-
-def case_of(method: Any, seed: int = 0, progress: float = 0.5) -> Case:
-    """A case whose clusters differ in size."""
-    case = make_case(method, seed, progress=progress)
-    for name, buffer in case.memory.named_buffers():
-        if name.endswith("shares"):
-            buffer.copy_(normal(CLASSES, seed=seed).softmax(-1))
-    return case
 
 
 def weighted(case: Case) -> dict[str, float]:
@@ -40,12 +31,11 @@ def weighted(case: Case) -> dict[str, float]:
 def twin(case: Case, base: DTC) -> Loss:
     scene, memory = case.scene(), case.memory
     prefix = "" if case.method is base else "base."
-    shares = memory.get_buffer(f"{prefix}shares").tolist()
     layer = memory.get_submodule(f"{prefix}classifier")
 
     def loss(logits: Logits, slots: bool = False) -> Loss:
         options = {"view_weight": base.view_weight, "ramp": base.ramp}
-        return scalar.dtc(scene, logits, shares=shares, progress=case.progress, **options)
+        return scalar.dtc(scene, logits, progress=case.progress, **options)
 
     known = scalar.transfer(scene, layer.weight.tolist(), layer.bias.tolist())
     transfer = {"transfer": base.transfer_weight * known}
@@ -72,7 +62,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("seed", range(2))
 def test_every_term_equals_its_twin(options: dict[str, float], seed: int) -> None:
-    case = case_of(DTC(**options), seed)
+    case = make_case(DTC(**options), seed)
     expected = twin(case, case.method)
     assert weighted(case) == {name: close(value, rel=1e-9) for name, value in expected.items()}
 
@@ -80,23 +70,31 @@ def test_every_term_equals_its_twin(options: dict[str, float], seed: int) -> Non
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_every_option_carries_over_to_fission(options: dict[str, float]) -> None:
     base = DTC(**options)
-    case = case_of(WithFission(base, diversity_weight=0.5), 1)
+    case = make_case(WithFission(base, diversity_weight=0.5), 1)
     expected = twin(case, base)
     assert weighted(case) == {name: close(value, rel=1e-9) for name, value in expected.items()}
 
 
-def test_the_aim_is_surer_than_its_cluster_and_spares_small_clusters() -> None:
-    even = torch.tensor([0.25, 0.25, 0.25, 0.25])
-    probs = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
-    assert sharpened(probs, even)[0].tolist() == close([16 / 30, 9 / 30, 4 / 30, 1 / 30])
-    assert_close(sharpened(probs, 7 * even), sharpened(probs, even))
-    small = sharpened(probs, torch.tensor([0.5, 0.5, 0.5, 0.01]))
-    assert small.argmax() == 3
-    assert sharpened(even[None], even)[0].tolist() == close([0.25] * 4)
+def test_the_aim_by_hand() -> None:
+    """Shares of 0.5 and 0.5: squares alone count. Of 0.8 and 0.2: the small cluster is spared."""
+    even = torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=torch.float64)
+    assert sharpened(even)[0].tolist() == close([0.81 / 0.82, 0.01 / 0.82])
+    uneven = torch.tensor([[0.9, 0.1], [0.7, 0.3]], dtype=torch.float64)
+    expected = [0.49 / 0.8, 0.09 / 0.2]
+    assert sharpened(uneven)[1].tolist() == close([e / sum(expected) for e in expected])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_aims_are_surer_than_clusters_and_use_them_more_evenly(seed: int) -> None:
+    probs = (normal(400, 5, seed=seed) + 0.5 * normal(5, seed=seed + 9)).softmax(-1)
+    aims = sharpened(probs)
+    assert aims.sum(1).tolist() == close([1.0] * 400)
+    assert aims.amax(1).mean() > probs.amax(1).mean()
+    assert aims.mean(0).std() < probs.mean(0).std()
 
 
 def test_an_empty_cluster_leaves_the_aims_finite() -> None:
-    found = sharpened(torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([0.5, 0.5, 0.0]))
+    found = sharpened(torch.tensor([[0.5, 0.5, 0.0]]))
     assert found[0].tolist() == close([0.5, 0.5, 0.0])
 
 
@@ -116,7 +114,7 @@ def test_a_cluster_that_is_where_it_aims_costs_nothing() -> None:
 
 def test_labels_shape_features_and_name_no_cluster() -> None:
     """Other labels change the transfer alone; L_div divides clusters, not labels."""
-    case = case_of(DTC(hard_threshold=0.3))
+    case = make_case(DTC(hard_threshold=0.3))
     step = case.step()
     targets = case.method.decide(step)
     probs = step.logits.softmax(-1)
@@ -132,7 +130,7 @@ def test_labels_shape_features_and_name_no_cluster() -> None:
 
 
 def test_the_transfer_teaches_the_first_view_of_labeled_images_and_the_classifier() -> None:
-    case = case_of(DTC())
+    case = make_case(DTC())
     step = case.step()
     (transfer,) = case.method.others(step, case.method.decide(step))
     transfer.value.backward()
@@ -140,15 +138,6 @@ def test_the_transfer_teaches_the_first_view_of_labeled_images_and_the_classifie
     assert moved.nonzero()[:, 0].tolist() == case.rows("labeled", 0)
     assert all(p.grad.norm() > 0 for p in case.memory.parameters())
     assert case.memory.classifier.weight.shape == (SEEN, case.features.shape[1])
-
-
-def test_the_survey_takes_the_mean_of_q_over_all_images() -> None:
-    method = DTC()
-    case = case_of(method)
-    chunks = [output_of(normal(5, CLASSES, seed=seed)) for seed in range(3)]
-    method.survey(case.memory, Survey(chunks[:1], torch.tensor(LABELS[:5]), chunks[1:]))
-    expected = torch.cat([chunk.logits.softmax(-1) for chunk in chunks]).mean(0)
-    assert_close(case.memory.get_buffer("shares"), expected)
 
 
 def test_the_softmax_of_the_head_is_students_t() -> None:

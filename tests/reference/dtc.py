@@ -23,20 +23,19 @@ def dtc(
     scene: Scene,
     logits: Logits,
     *,
-    shares: list[float],
     progress: float,
     view_weight: float = 10.0,
     ramp: float = 0.05,
 ) -> Loss:
     """KL of the sharpened q of the max-logits from these logits' q, and the gap of two views."""
     divergences, gaps = [], []
+    probs = [softmax(scene.max_logits(key)) for key in scene.images(0)]
+    shares = [mean([q[c] for q in probs]) for c in range(scene.heads)]
     for first, second in zip(scene.images(0), scene.images(1), strict=True):
         aim = sharpened(softmax(scene.max_logits(first)), shares)
         own, other = softmax(logits(first)), softmax(scene.max_logits(second))
-        divergences.append(
-            math.fsum(p * math.log(p / q) for p, q in zip(aim, own, strict=True) if p > 0)
-        )
-        gaps.append(math.fsum((q - r) ** 2 for q, r in zip(own, other, strict=True)))
+        divergences += [p * math.log(p / q) for p, q in zip(aim, own, strict=True)]
+        gaps += [(q - r) ** 2 for q, r in zip(own, other, strict=True)]
     return {
         "clusters": mean(divergences),
         "views": view_weight * risen(progress, ramp) * mean(gaps),

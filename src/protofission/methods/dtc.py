@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from protofission.errors import require
 from protofission.methods.base import Method, Novel
 from protofission.models.heads import HeadSpec, LinearHead
-from protofission.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
+from protofission.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 
 
 @dataclass(frozen=True)
@@ -65,44 +65,29 @@ class DTC(Method[DTCTargets]):
         """All heads are clusters; the labels tell afterwards which of them are seen classes."""
         return "match"
 
-    @property
-    def surveys(self) -> bool:
-        """The aims follow the sizes of the clusters."""
-        return True
-
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
-        """The classifier, and the share of all images in each cluster."""
+        """The classifier."""
         memory = nn.Module()
         memory.classifier = LinearHead(sizes.num_features, sizes.num_seen, generator)
-        memory.register_buffer("shares", torch.full((sizes.num_classes,), 1 / sizes.num_classes))
         return memory
-
-    @torch.no_grad()
-    def survey(self, memory: nn.Module, survey: Survey) -> None:
-        """f = mean over all images of q."""
-        shares = memory.get_buffer("shares")
-        held, images = torch.zeros_like(shares, dtype=torch.float64), 0
-        for chunks in (survey.labeled, survey.pool):
-            for output in chunks:
-                held += self.sigma.probs(output.logits).double().sum(0)
-                images += len(output.logits)
-        shares.copy_(held / images)
 
     @torch.no_grad()
     def decide(self, step: Step) -> DTCTargets:
         """Aims by the first view; the labels are no clusters, so L_div divides hard clusters."""
         confidence, hard = self.sigma.probs(step.logits).max(-1)
         classes = torch.where(confidence >= self.hard_threshold, hard, NO_CLASS)
-        probs = self.sigma.probs(step.both(step.logits, 0))
-        aims = sharpened(probs, step.memory.get_buffer("shares"))
+        aims = sharpened(self.sigma.probs(step.both(step.logits, 0)))
         return DTCTargets(classes, aims, risen(step.progress, self.ramp))
 
     def risk(self, step: Step, targets: DTCTargets, logits: Tensor) -> Terms:
-        """KL(p || q) on view 1, and its distance from the max-logits' q on view 2."""
+        """KL(p || q) on view 1, and its distance from the max-logits' q on view 2.
+
+        Both are means over images and clusters, as the weight is meant for.
+        """
         own = step.both(logits, 0).log_softmax(-1)
         tiny = torch.finfo(own.dtype).tiny
-        divergence = (targets.aims * (targets.aims.clamp_min(tiny).log() - own)).sum(-1)
-        gaps = (own.exp() - self.sigma.probs(step.both(step.logits, 1))).square().sum(-1)
+        divergence = targets.aims * (targets.aims.clamp_min(tiny).log() - own)
+        gaps = (own.exp() - self.sigma.probs(step.both(step.logits, 1))).square()
         return (
             Term("clusters", divergence.mean()),
             Term("views", targets.risen * gaps.mean(), self.view_weight),
@@ -115,13 +100,15 @@ class DTC(Method[DTCTargets]):
         return (Term("transfer", risks.mean(), self.transfer_weight),)
 
 
-def sharpened(probs: Tensor, shares: Tensor) -> Tensor:
-    """(N, C): p_nc = (q_nc^2 / f_c) / sum over c' of (q_nc'^2 / f_c').
+def sharpened(probs: Tensor) -> Tensor:
+    """(N, C): p_nc = (q_nc^2 / f_c) / sum over c' of (q_nc'^2 / f_c'), f the mean of q.
+
+    f is that of the batch: one that is renewed every epoch lets a cluster swallow others meanwhile.
 
     Args:
         probs: (N, C), q.
-        shares: (C,), f, up to a factor.
     """
+    shares = probs.mean(0)
     weights = probs.square() / shares.clamp_min(torch.finfo(shares.dtype).tiny)
     return weights / weights.sum(-1, keepdim=True)
 
