@@ -61,10 +61,6 @@ class Processes:
     def average(self, module: nn.Module) -> None:
         """The mean over processes of gradients and batch-norm statistics."""
 
-    def clip(self, module: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
-        """Shorten the gradient of all parameters to at most a norm."""
-        nn.utils.clip_grad_norm_(module.parameters(), norm)
-
     def setup(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The optimiser as the precision wants it."""
         return optimizer
@@ -132,10 +128,6 @@ class Together(Processes):
         parts = torch.split(flat, [value.numel() for value in values])
         for value, part in zip(values, parts, strict=True):
             value.copy_(part.view_as(value))
-
-    def clip(self, module: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
-        """Shorten the gradient of all parameters to at most a norm."""
-        self.fabric.clip_gradients(module, optimizer, max_norm=norm, error_if_nonfinite=False)
 
     def setup(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The optimiser as the precision wants it."""

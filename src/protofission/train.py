@@ -312,7 +312,7 @@ def _descend(state: TrainState, loss: Tensor, recipe: Recipe, processes: Process
     processes.backward(loss)
     processes.average(learning)
     if recipe.clip is not None:
-        processes.clip(learning, state.optimizer, recipe.clip)
+        nn.utils.clip_grad_norm_(learning.parameters(), recipe.clip)
     for optimizer in state.optimizers().values():
         optimizer.step()
     if state.average is not None:
