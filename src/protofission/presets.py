@@ -211,8 +211,6 @@ def _for_features(method: Method[Any]) -> Method[Any]:
             return replace(method, literal=True)
         case GCD() | SimCLRKMeans():  # stores have no views of SimCLR unless asked for
             return replace(method, view="strong")
-        case RankStats():
-            return replace(method, top=1)
         case SimGCD():
             return replace(method, projection_width=PROJECTION)
         case Unzipping():  # some hundred steps in the place of fifteen hundred
