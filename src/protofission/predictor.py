@@ -7,7 +7,7 @@ depend on its images and the model, and on nothing else.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -154,14 +154,14 @@ class Predictor:
             begun = [pool.submit(self._pixels, file) for file in files]
             for start in range(0, len(files), self.encoder.chunk):
                 places = range(start, min(start + self.encoder.chunk, len(files)))
-                found = {
-                    place: self._pixels(files[place]) if begun[place].cancel() else begun[place]
+                own = {
+                    place: self._pixels(files[place])
                     for place in reversed(places)
+                    if begun[place].cancel()
                 }
                 ready: list[NDArray[np.uint8]] = []
                 for place in places:
-                    decoded = found[place]
-                    pixels = decoded.result() if isinstance(decoded, Future) else decoded
+                    pixels = own[place] if place in own else begun[place].result()
                     if isinstance(pixels, str):
                         refused[place] = pixels
                     else:
