@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from torch import Tensor, nn
+from torch import Tensor
 
 from protofission.data.manifest import npy_header
 from protofission.errors import InputError, printable, require, unknown
@@ -109,13 +109,12 @@ class Manifest:
         inputs, heads = self.encoder.describe["num_features"], self.known + self.novel
         found: dict[str, tuple[int, ...]] = {"temperature": (), "threshold": ()}
         found |= dict.fromkeys(("model.backbone.mean", "model.backbone.deviation"), (inputs,))
-        own = self.adapter
-        maps = {"none": (), "linear": (own.width,), "mlp": (own.hidden, own.width)}[own.kind]
-        for place, (narrow, wide) in enumerate(pairwise((inputs, *maps))):
+        widths = (inputs, *self.adapter.widths)
+        for place, (narrow, wide) in enumerate(pairwise(widths)):
             found[f"model.backbone.layers.{2 * place}.weight"] = (wide, narrow)
             found[f"model.backbone.layers.{2 * place}.bias"] = (wide,)
-        width = (inputs, *maps)[-1]
-        return found | {f"model.head.{name}": s for name, s in self._head_shapes(heads, width)}
+        head = self._head_shapes(heads, widths[-1])
+        return found | {f"model.head.{name}": shape for name, shape in head}
 
     def _head_shapes(self, heads: int, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
         slots = self.head.prototypes
@@ -153,14 +152,7 @@ def adapter_of(model: Model) -> Adapter:
 
 def specs_of(model: Model) -> tuple[AdapterSpec, HeadSpec]:
     """How a model is built anew; how its training began is no matter."""
-    maps = [layer for layer in adapter_of(model).layers if isinstance(layer, nn.Linear)]
-    match [layer.out_features for layer in maps]:
-        case []:
-            adapter = AdapterSpec("none")
-        case [width]:
-            adapter = AdapterSpec("linear", width)
-        case widths:
-            adapter = AdapterSpec("mlp", hidden=widths[0], width=widths[-1])
+    adapter = adapter_of(model).spec
     match model.head:
         case LinearHead():
             return adapter, HeadSpec("linear")

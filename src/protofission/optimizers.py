@@ -68,13 +68,17 @@ def optimizer_of(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     used = [group for group in groups if group["params"]]
     if recipe.optimizer == "lars":
         return Lars(used, lr=recipe.learning_rate, momentum=recipe.momentum)
-    return torch.optim.SGD(
+    sgd = torch.optim.SGD(
         used,
         lr=recipe.learning_rate,
         momentum=recipe.momentum,
         nesterov=recipe.nesterov,
         fused=True,  # one pass over the weights in the place of four
     )
+    if recipe.momentum:
+        for _, param in named:  # torch's fused step fails where some have none yet
+            sgd.state[param]["momentum_buffer"] = torch.zeros_like(param)
+    return sgd
 
 
 def own_optimizer(memory: nn.Module, wanted: Adam | None) -> torch.optim.Optimizer | None:

@@ -24,6 +24,7 @@ from protofission.methods import (
     SimGCD,
     Unzipping,
     WithFission,
+    method_named,
 )
 from protofission.models.adapters import ADAPTERS
 from protofission.models.backbones import backbone_named
@@ -180,9 +181,13 @@ def features(dataset: Paper | None, name: str) -> Experiment:
     diverges on CIFAR-100, and FixMatch-Sigmoid is literal: with a warm-up, its head learns to be
     sure of strangers before they can be taken for OOD (docs/results.md). CPL starts from the data
     too: from random directions it takes many times as long to come near the features. DTC learns
-    slowly: with 0.1, its classifier takes the features away from the clusters of the start.
+    slowly: with 0.1, the labels take the features away from clusters of novel classes. RankStats
+    has a rectified adapter and three largest features: of features that may be negative, or of more
+    of them, hardly a pair has the same ones.
     """
-    experiment = experiment_of(name, backbone=ADAPTERS["adapter-linear"], judging=Judging(every=5))
+    ranked = isinstance(_base(name), RankStats)
+    adapter = ADAPTERS["adapter-rectified" if ranked else "adapter-linear"]
+    experiment = experiment_of(name, backbone=adapter, judging=Judging(every=5))
     recipe = Recipe(epochs=30, trainable_stages=None)
     if name == "simclr":
         data = DataSpec(dataset, pool_has_labeled=True)
@@ -191,7 +196,7 @@ def features(dataset: Paper | None, name: str) -> Experiment:
     experiment = _on(dataset, experiment, recipe)
     data, method = replace(experiment.data, views=None), _for_features(experiment.method)
     experiment = replace(experiment, data=data, method=method)  # the views are the store's
-    if isinstance(getattr(method, "base", method), DTC):
+    if isinstance(_base(name), DTC):
         recipe = replace(experiment.recipe, learning_rate=0.01)
         return replace(experiment, recipe=recipe, head=replace(experiment.head, init="data"))
     if method.discovers and experiment.head.can_start_from_data:
@@ -199,6 +204,12 @@ def features(dataset: Paper | None, name: str) -> Experiment:
     if isinstance(method, Cpl):
         experiment = replace(experiment, head=replace(experiment.head, init="data"))
     return replace(experiment, recipe=replace(experiment.recipe, learning_rate=0.03))
+
+
+def _base(name: str) -> Method[Any]:
+    """The method of that name, without fission."""
+    method = method_named(name)
+    return method.base if isinstance(method, WithFission) else method
 
 
 def _for_features(method: Method[Any]) -> Method[Any]:
@@ -211,6 +222,8 @@ def _for_features(method: Method[Any]) -> Method[Any]:
             return replace(method, literal=True)
         case GCD() | SimCLRKMeans():  # stores have no views of SimCLR unless asked for
             return replace(method, view="strong")
+        case RankStats():
+            return replace(method, top=3)
         case SimGCD():
             return replace(method, projection_width=PROJECTION)
         case Unzipping():  # some hundred steps in the place of fifteen hundred
@@ -281,7 +294,7 @@ def _on(dataset: str | None, experiment: Experiment, recipe: Recipe) -> Experime
         split = spec_of("orca" if dataset is None else "ds3l")
         data = DataSpec(dataset, split=split)
         recipe = replace(recipe, epoch="pool", labeled_batch=64, unlabeled_batch=448)
-    if isinstance(getattr(method, "base", method), OpenLDN):
+    if isinstance(_base(experiment.name), OpenLDN):
         # its authors' batch: the work of its net grows with the square
         recipe = replace(recipe, labeled_batch=50, unlabeled_batch=150)
     if isinstance(method, WithFission):

@@ -167,7 +167,8 @@ def start(
     model = Model(body, head).to(processes.device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if not restored:
-        _learn_from(data, augmentations, model, experiment, processes)
+        _standardise(data, augmentations, model)
+        _start_head(data, augmentations, model, experiment, processes)
     average = copy.deepcopy(model).requires_grad_(False) if recipe.ema else None
     own = own_optimizer(memory, method.optimizer)
     learning = [model, memory] if own is None else [model]
@@ -184,30 +185,36 @@ def load_weights(body: Body, spec: BodySpec) -> Fit | None:
 
 
 @torch.no_grad()
-def _learn_from(
+def _standardise(data: TrainingData, augmentations: Augmentations, model: Model) -> None:
+    """Give an adapter the mean and deviation of all features, before the first step."""
+    if isinstance(model.backbone, Adapter):
+        parts = [part for part in (data.labeled, data.unlabeled) if len(part)]
+        chunks = (augmentations.plain(c) for part in parts for c in torch.split(part, CHUNK))
+        model.backbone.standardise_by(chunks)
+
+
+@torch.no_grad()
+def _start_head(
     data: TrainingData,
     augmentations: Augmentations,
     model: Model,
     experiment: Experiment,
     processes: Processes,
 ) -> None:
-    """What is taken from the data before the first step: standardisation, and prototypes."""
-    if isinstance(model.backbone, Adapter):
-        parts = [part for part in (data.labeled, data.unlabeled) if len(part)]
-        chunks = (augmentations.plain(c) for part in parts for c in torch.split(part, CHUNK))
-        model.backbone.standardise_by(chunks)
-    if experiment.head.init == "data":
-        generator = step_rng(experiment.seed, 0, "images that prototypes start from")
-        labeled = _some_of_each(data.labels, LOOKED_AT // data.num_seen, generator)
-        pool = torch.randperm(len(data.unlabeled), generator=generator)[:LOOKED_AT]
-        start_from_data(
-            model.head,
-            embedded(model, data.labeled[labeled], augmentations.plain, processes),
-            data.labels[labeled].to(processes.device),
-            embedded(model, data.unlabeled[pool], augmentations.plain, processes),
-            data.num_seen,
-            experiment.seed,
-        )
+    """Let prototypes start from the data, if they are to: before the first step, or at a later."""
+    if experiment.head.init != "data":
+        return
+    generator = step_rng(experiment.seed, 0, "images that prototypes start from")
+    labeled = _some_of_each(data.labels, LOOKED_AT // data.num_seen, generator)
+    pool = torch.randperm(len(data.unlabeled), generator=generator)[:LOOKED_AT]
+    start_from_data(
+        model.head,
+        embedded(model, data.labeled[labeled], augmentations.plain, processes),
+        data.labels[labeled].to(processes.device),
+        embedded(model, data.unlabeled[pool], augmentations.plain, processes),
+        data.num_seen,
+        experiment.seed,
+    )
 
 
 def _some_of_each(labels: Tensor, most: int, generator: torch.Generator) -> Tensor:
@@ -240,6 +247,10 @@ def train(
     per_epoch, num_steps = steps_per_epoch(recipe, data), number_of_steps(recipe, data)
     while state.step < num_steps:
         number = state.step
+        if number and (number - 1) / num_steps < method.begins <= number / num_steps:
+            _start_head(data, augmentations, state.model, experiment, processes)
+            if state.average is not None:
+                state.average.head.load_state_dict(state.model.head.state_dict())
         if method.surveys and number % per_epoch == 0:
             method.survey(state.memory, _survey(state.model, data, augmentations.plain, processes))
         rate = learning_rate(recipe, number, num_steps, per_epoch)

@@ -111,6 +111,11 @@ class Method(Generic[T]):
         return False
 
     @property
+    def begins(self) -> float:
+        """The share of training after which a head that starts from the data (`head.init`) does."""
+        return 0.0
+
+    @property
     def averages(self) -> bool:
         """Whether it moves the prototypes of an averaged head itself (`Step.head`)."""
         return False

@@ -20,6 +20,8 @@ class DTCTargets(Targets):
 
     aims: Tensor
     """(L + U, C): the sharpened probabilities of each image, labeled first."""
+    begun: bool
+    """Whether there are clusters: before, labels alone shape the features."""
     risen: float
     """In (0, 1]: how far the agreement of views has come to count."""
 
@@ -28,23 +30,28 @@ class DTCTargets(Targets):
 class DTC(Method[DTCTargets]):
     """Deep transfer clustering with a cluster for each class, seen or novel.
 
+    The labels shape the features first, through a classifier, and then k-means sets the clusters.
     q is Student's t about the centres. Its aim is p, q squared over the cluster's size f and made
     to sum to 1: sure images grow surer, and large clusters do not swallow small ones. The labels
-    shape the features through a classifier beside the clusters, and name clusters only afterwards.
+    name clusters only afterwards.
     """
 
     view_weight: float = 10.0
     """Multiplies the squared distance of the two views' probabilities, once it has risen."""
     ramp: float = 0.05
-    """The share t of training in which it rises, by exp(-5 (1 - progress / t)^2)."""
-    transfer_weight: float = 1.0
-    """Multiplies the cross entropy of the labels, on a linear layer beside the clusters."""
+    """The share t of the second stage in which it rises, by exp(-5 (1 - progress / t)^2)."""
+    transfer_share: float = 0.5
+    """The share of training in which the labels alone shape the features: the first stage."""
     hard_threshold: float = 0.95
     """From this probability on an image has a hard cluster, which only L_div reads."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.ramp <= 1, f"ramp = {self.ramp} must be between 0 and 1.")
+        require(
+            0 <= self.transfer_share < 1,
+            f"transfer_share = {self.transfer_share} must be at least 0 and below 1.",
+        )
         require(
             0 < self.hard_threshold <= 1,
             f"hard_threshold = {self.hard_threshold} must be above 0, at most 1.",
@@ -65,6 +72,11 @@ class DTC(Method[DTCTargets]):
         """All heads are clusters; the labels tell afterwards which of them are seen classes."""
         return "match"
 
+    @property
+    def begins(self) -> float:
+        """The clusters are those of the features at the end of the first stage."""
+        return self.transfer_share
+
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The classifier."""
         memory = nn.Module()
@@ -74,16 +86,24 @@ class DTC(Method[DTCTargets]):
     @torch.no_grad()
     def decide(self, step: Step) -> DTCTargets:
         """Aims by the first view; the labels are no clusters, so L_div divides hard clusters."""
+        begun = step.progress >= self.begins
         confidence, hard = self.sigma.probs(step.logits).max(-1)
-        classes = torch.where(confidence >= self.hard_threshold, hard, NO_CLASS)
+        taken = (confidence >= self.hard_threshold) & begun
         aims = sharpened(self.sigma.probs(step.both(step.logits, 0)))
-        return DTCTargets(classes, aims, risen(step.progress, self.ramp))
+        progress = (step.progress - self.begins) / (1 - self.begins)
+        return DTCTargets(
+            torch.where(taken, hard, NO_CLASS), aims, begun, risen(progress, self.ramp)
+        )
 
     def risk(self, step: Step, targets: DTCTargets, logits: Tensor) -> Terms:
         """KL(p || q) on view 1, and its distance from the max-logits' q on view 2.
 
-        Both are means over images and clusters, as the weight is meant for.
+        Both are means over images and clusters, as the weight is meant for, and 0 before there are
+        clusters.
         """
+        if not targets.begun:
+            nothing = logits.new_zeros(())
+            return Term("clusters", nothing), Term("views", nothing, self.view_weight)
         own = step.both(logits, 0).log_softmax(-1)
         tiny = torch.finfo(own.dtype).tiny
         divergence = targets.aims * (targets.aims.clamp_min(tiny).log() - own)
@@ -94,10 +114,11 @@ class DTC(Method[DTCTargets]):
         )
 
     def others(self, step: Step, targets: DTCTargets) -> Terms:
-        """The transfer: cross entropy of the labels on the classifier."""
+        """The transfer, in the first stage: cross entropy of the labels on the classifier."""
+        if targets.begun:
+            return (Term("transfer", step.logits.new_zeros(())),)
         known = step.memory.get_submodule("classifier")(step.labeled(step.output.features))
-        risks = self.sigma.risk(known.logits, step.labels)
-        return (Term("transfer", risks.mean(), self.transfer_weight),)
+        return (Term("transfer", self.sigma.risk(known.logits, step.labels).mean()),)
 
 
 def sharpened(probs: Tensor) -> Tensor:

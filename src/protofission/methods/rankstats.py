@@ -23,6 +23,8 @@ class RankStatsTargets(Targets):
 
     alike: Tensor
     """(U, U): 1 where they are, else 0."""
+    begun: bool
+    """Whether unlabeled images are looked at: before, labels alone shape the features."""
     risen: float
     """In (0, 1]: how far the agreement of views has come to count."""
 
@@ -37,12 +39,14 @@ class RankStats(Method[RankStatsTargets]):
 
     top: int = 5
     """k: two images are alike if the k features of largest magnitude are the same, in any order."""
-    pair_weight: float = 1.0
+    pair_weight: float = 5.0
     """Multiplies the binary cross entropy of pairs."""
     view_weight: float = 1.0
     """Multiplies the squared distance of the two views' probabilities, once it has risen."""
     ramp: float = 0.25
-    """The share t of training in which it rises, by exp(-5 (1 - progress / t)^2)."""
+    """The share t of the second stage in which it rises, by exp(-5 (1 - progress / t)^2)."""
+    transfer_share: float = 0.3
+    """The share of training in which the labels alone shape the features: the first stage."""
     hard_threshold: float = 0.95
     """From this probability on an unlabeled image has a hard class, which only L_div reads."""
 
@@ -50,6 +54,10 @@ class RankStats(Method[RankStatsTargets]):
         super().__post_init__()
         check_sizes(top=self.top)
         require(0 <= self.ramp <= 1, f"ramp = {self.ramp} must be between 0 and 1.")
+        require(
+            0 <= self.transfer_share < 1,
+            f"transfer_share = {self.transfer_share} must be at least 0 and below 1.",
+        )
         require(
             0 < self.hard_threshold <= 1,
             f"hard_threshold = {self.hard_threshold} must be above 0, at most 1.",
@@ -68,25 +76,33 @@ class RankStats(Method[RankStatsTargets]):
     @torch.no_grad()
     def decide(self, step: Step) -> RankStatsTargets:
         """Pairs by the features of the first view, hard classes for L_div."""
+        begun = step.progress >= self.transfer_share
         confidence, hard = self.sigma.probs(step.logits).max(-1)
         labels = label_rows(step)
-        taken = (labels == NO_CLASS) & (confidence >= self.hard_threshold)
+        taken = (labels == NO_CLASS) & (confidence >= self.hard_threshold) & begun
         alike = same_top(step.unlabeled(step.output.features), self.top)
+        progress = (step.progress - self.transfer_share) / (1 - self.transfer_share)
         return RankStatsTargets(
             torch.where(taken, hard, labels),
             alike.to(confidence),
-            risen(step.progress, self.ramp),
+            begun,
+            risen(progress, self.ramp),
         )
 
     def risk(self, step: Step, targets: RankStatsTargets, logits: Tensor) -> Terms:
         """These logits of view 1 against the max-logits of view 2, in pairs and image by image."""
-        first = self.sigma.probs(step.both(logits, 0))
-        second = self.sigma.probs(step.both(step.logits, 1))
-        labeled = len(step.labels)
-        pairs = pair_risk(first[labeled:], second[labeled:], targets.alike)
-        gaps = (first - second).square().sum(-1)
+        pairs = gaps = logits.new_zeros(1)
+        known = step.labeled(logits)
+        if targets.begun:
+            first = self.sigma.probs(step.both(logits, 0))
+            second = self.sigma.probs(step.both(step.logits, 1))
+            labeled = len(step.labels)
+            pairs = pair_risk(first[labeled:], second[labeled:], targets.alike)
+            gaps = (first - second).square().sum(-1)
+        else:  # labels that say "not novel" would close the heads of novel classes for good
+            known = known[:, : step.num_seen]
         return (
-            Term("supervised", self.sigma.risk(step.labeled(logits), step.labels).mean()),
+            Term("supervised", self.sigma.risk(known, step.labels).mean()),
             Term("pairs", pairs.mean(), self.pair_weight),
             Term("views", targets.risen * gaps.mean(), self.view_weight),
         )

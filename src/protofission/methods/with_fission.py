@@ -124,6 +124,11 @@ class WithFission(Method[T]):
         return self.base.surveys
 
     @property
+    def begins(self) -> float:
+        """The base's."""
+        return self.base.begins
+
+    @property
     def head(self) -> HeadSpec:
         """V prototypes in the place of the base's one."""
         return replace(self.base.head, kind="fission")

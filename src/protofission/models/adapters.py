@@ -20,8 +20,8 @@ from protofission.threads import linear
 class AdapterSpec:
     """Standardised features, then nothing, a linear map, or two with a rectifier between."""
 
-    kind: Literal["none", "linear", "mlp"] = "linear"
-    """What learns below the head."""
+    kind: Literal["none", "linear", "rectified", "mlp"] = "linear"
+    """What learns below the head; `rectified` is a linear map whose features are not negative."""
     width: int = 512
     """Features that come out; without an adapter, as many as go in."""
     hidden: int = 1024
@@ -35,6 +35,13 @@ class AdapterSpec:
     def stages(self) -> int:
         """It learns as a whole, or not at all."""
         return 1
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """What comes out of each map."""
+        if self.kind == "none":
+            return ()
+        return (self.hidden, self.width) if self.kind == "mlp" else (self.width,)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse inputs that are no vectors."""
@@ -53,6 +60,7 @@ class AdapterSpec:
 ADAPTERS: dict[str, AdapterSpec] = {
     "adapter-none": AdapterSpec("none"),
     "adapter-linear": AdapterSpec("linear"),
+    "adapter-rectified": AdapterSpec("rectified"),
     "adapter-mlp": AdapterSpec("mlp"),
 }
 
@@ -72,13 +80,10 @@ class Adapter(nn.Module):
 
     def __init__(self, spec: AdapterSpec, inputs: int, generator: torch.Generator) -> None:
         super().__init__()
+        self.spec = spec
         self.register_buffer("mean", torch.zeros(inputs))
         self.register_buffer("deviation", torch.ones(inputs))
-        widths = {
-            "none": (inputs,),
-            "linear": (inputs, spec.width),
-            "mlp": (inputs, spec.hidden, spec.width),
-        }[spec.kind]
+        widths = (inputs, *spec.widths)
         self.num_features = widths[-1]
         self.layers = nn.Sequential()
         for narrow, wide in pairwise(widths):
@@ -88,6 +93,8 @@ class Adapter(nn.Module):
             nn.init.orthogonal_(layer.weight, generator=generator)  # directions keep their angles
             nn.init.zeros_(layer.bias)
             self.layers.append(layer)
+        if spec.kind == "rectified":
+            self.layers.append(nn.ReLU(inplace=True))
 
     @torch.no_grad()
     def standardise_by(self, chunks: Iterable[Tensor]) -> None:
