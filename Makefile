@@ -10,9 +10,10 @@ all: lint types test
 demo: .venv/installed
 	$(BIN)/protofission demo --out demo
 
-# One thread a process: two test workers share the cores better than two thread pools do.
+# One thread a process: two test workers share the cores better than two thread pools do. A file is
+# one worker's, so that what its tests share is made once.
 test: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -59,10 +59,10 @@ def outcome(name: str, processes: Processes = ALONE) -> dict[str, Tensor]:
     return {key: value.clone().contiguous() for key, value in found.items()}
 
 
-def main(out: Path, processes: int, nodes: int) -> None:
+def main(out: Path, processes: int, nodes: int, names: list[str]) -> None:
     together = launched(processes, nodes, "cpu")
     found: dict[str, Tensor] = {}
-    for name in SHARED:
+    for name in names:
         found |= outcome(name, together)
     if together.first:
         assert together.share.size == 2
@@ -71,4 +71,4 @@ def main(out: Path, processes: int, nodes: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -29,6 +29,7 @@ HEADS = {
 ADAPTERS = {
     "none": AdapterSpec("none"),
     "linear": AdapterSpec("linear", width=8),
+    "rectified": AdapterSpec("rectified", width=8),
     "mlp": AdapterSpec("mlp", width=8, hidden=9),
 }
 

@@ -45,13 +45,19 @@ def test_a_constant_feature_stays_finite_and_zero():
 def test_what_each_kind_computes():
     rows = torch.randn(5, 7)
     linear, mlp = built(AdapterSpec("linear", 3)), built(AdapterSpec("mlp", 3, hidden=4))
+    rectified = built(AdapterSpec("rectified", 3))
     with torch.no_grad():
         first = linear.layers[0]
         torch.testing.assert_close(linear(rows), rows @ first.weight.T + first.bias)
         a, b = mlp.layers[0], mlp.layers[2]
         hidden = (rows @ a.weight.T + a.bias).clamp_min(0)
         torch.testing.assert_close(mlp(rows), hidden @ b.weight.T + b.bias)
-    assert [body.num_features for body in (linear, mlp, built(AdapterSpec("none")))] == [3, 3, 7]
+        wanted = linear(rows).clamp_min(0)
+        assert torch.equal(rectified(rows), wanted)  # the same start, so the same map
+        assert 0 < (wanted > 0).sum() < wanted.numel()
+    bodies = (linear, rectified, mlp, built(AdapterSpec("none")))
+    assert [body.num_features for body in bodies] == [3, 3, 3, 7]
+    assert [body.spec.widths for body in bodies] == [(3,), (3,), (4, 3), ()]
     assert list(dict(built(AdapterSpec("none")).named_parameters())) == []
 
 

@@ -17,10 +17,7 @@ from suite_runs import curve_runs, curve_suite, table_runs, table_suite
 CHROMIUM = shutil.which("chromium")
 PHONE = 360
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium"),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
 
 def browse(page: Path, *options: str) -> str:

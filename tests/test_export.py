@@ -87,7 +87,7 @@ def with_threshold(path: Path, value: np.float32) -> bytes:
     return content
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Path]:
     """A model on the packaged encoder that accepts about half of all noise, exported."""
     spec = EfficientNetLite0(size=SIDE)
@@ -199,7 +199,7 @@ CASES = [
     ("cosine", "mlp", 2),
     ("tied", "linear", 2),
     ("fission", "linear", -2),
-    ("distance", "linear", 2),
+    ("distance", "rectified", 2),
 ]
 """A number below 0 is of heads that stand for no clusters."""
 

@@ -1,8 +1,9 @@
-"""DTC: clusters that sharpen themselves, a start at k-means centres, names by the labels."""
+"""DTC: features that labels shape, then clusters that sharpen themselves, named by the labels."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from protofission.methods.dtc import risen, sharpened
 from protofission.models.heads import HeadSpec, StudentHead
 from protofission.models.starts import start_from_data
 from protofission.presets import preset
-from protofission.records import NO_CLASS
+from protofission.records import NO_CLASS, total
 from reference import dtc as scalar
 from reference.methods import Logits, Loss, with_fission
 
@@ -33,19 +34,21 @@ def twin(case: Case, base: DTC) -> Loss:
     prefix = "" if case.method is base else "base."
     layer = memory.get_submodule(f"{prefix}classifier")
 
+    stage = {"progress": case.progress, "transfer_share": base.transfer_share}
+
     def loss(logits: Logits, slots: bool = False) -> Loss:
         options = {"view_weight": base.view_weight, "ramp": base.ramp}
-        return scalar.dtc(scene, logits, progress=case.progress, **options)
+        return scalar.dtc(scene, logits, **stage, **options)
 
-    known = scalar.transfer(scene, layer.weight.tolist(), layer.bias.tolist())
-    transfer = {"transfer": base.transfer_weight * known}
+    known = scalar.transfer(scene, layer.weight.tolist(), layer.bias.tolist(), **stage)
+    transfer = {"transfer": known}
     if case.method is base:
         return {**loss(scene.max_logits), **transfer}
     options = {
         name: getattr(case.method, name)
         for name in ("consistency_weight", "diversity_weight", "assign_temperature")
     }
-    classes = scalar.dtc_classes(scene, base.hard_threshold)
+    classes = scalar.dtc_classes(scene, hard_threshold=base.hard_threshold, **stage)
     local = case.head.l.tolist()
     found = with_fission(scene, loss, classes, local, num_seen=SEEN, remembered=[], **options)
     return {**found, **transfer}
@@ -54,23 +57,28 @@ def twin(case: Case, base: DTC) -> Loss:
 OPTIONS = [
     {},
     {"view_weight": 2.0, "ramp": 0.9},
-    {"transfer_weight": 0.3, "ramp": 0.0},
+    {"transfer_share": 0.15, "ramp": 0.0},
+    {"transfer_share": 0.0},
     {"hard_threshold": 0.4},
 ]
+STAGES = (0.2, 0.51)
+"""The first stage, where `transfer_share` is 0.5, and the second while the views rise."""
 
 
+@pytest.mark.parametrize("progress", STAGES)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("seed", range(2))
-def test_every_term_equals_its_twin(options: dict[str, float], seed: int) -> None:
-    case = make_case(DTC(**options), seed)
+def test_every_term_equals_its_twin(options: dict[str, float], seed: int, progress: float) -> None:
+    case = make_case(DTC(**options), seed, progress=progress)
     expected = twin(case, case.method)
     assert weighted(case) == {name: close(value, rel=1e-9) for name, value in expected.items()}
 
 
+@pytest.mark.parametrize("progress", STAGES)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_every_option_carries_over_to_fission(options: dict[str, float]) -> None:
+def test_every_option_carries_over_to_fission(options: dict[str, float], progress: float) -> None:
     base = DTC(**options)
-    case = make_case(WithFission(base, diversity_weight=0.5), 1)
+    case = make_case(WithFission(base, diversity_weight=0.5), 1, progress=progress)
     expected = twin(case, base)
     assert weighted(case) == {name: close(value, rel=1e-9) for name, value in expected.items()}
 
@@ -112,8 +120,33 @@ def test_a_cluster_that_is_where_it_aims_costs_nothing() -> None:
     assert views.value.item() == close(0, abs=1e-12)
 
 
-def test_labels_shape_features_and_name_no_cluster() -> None:
-    """Other labels change the transfer alone; L_div divides clusters, not labels."""
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5])
+@pytest.mark.parametrize("method", [DTC, lambda **options: WithFission(DTC(**options))])
+def test_the_stages_meet_where_the_head_begins(method: Any, share: float) -> None:
+    whole = method(transfer_share=share)
+    assert whole.begins == share
+    for progress in (math.nextafter(share, 0), share, math.nextafter(share, 1)):
+        if progress < 0 or progress >= 1:
+            continue
+        found = weighted(make_case(whole, progress=progress))
+        assert (found["transfer"] > 0) == (progress < share)
+        assert (found["clusters"] > 0) == (found["views"] > 0) == (progress >= share)
+
+
+def test_the_views_rise_within_the_second_stage() -> None:
+    """Half a ramp of 0.2 of the second half is 0.55 of training."""
+    rises = {
+        progress: DTC(ramp=0.2).decide(make_case(DTC(), progress=progress).step()).risen
+        for progress in (0.5, 0.55, 0.6, 0.9)
+    }
+    assert rises == {
+        progress: close(value)
+        for progress, value in {0.5: math.exp(-5), 0.55: math.exp(-1.25), 0.6: 1, 0.9: 1}.items()
+    }
+
+
+def test_labels_name_no_cluster() -> None:
+    """In the second stage other labels change nothing; L_div divides clusters, not labels."""
     case = make_case(DTC(hard_threshold=0.3))
     step = case.step()
     targets = case.method.decide(step)
@@ -122,18 +155,36 @@ def test_labels_shape_features_and_name_no_cluster() -> None:
     assert torch.equal(targets.classes, hard)
     assert (hard != NO_CLASS).any()
     assert (hard == NO_CLASS).any()
-    before = weighted(case)
-    shifted = case.step()
-    object.__setattr__(shifted, "labels", (shifted.labels + 1) % SEEN)
-    after = {t.name: t.weight * t.value.item() for t in case.method.terms(shifted)}
+    assert weighted(case) == with_other_labels(case)
+
+
+def with_other_labels(case: Case) -> dict[str, float]:
+    step = case.step()
+    shifted = replace(step, labels=(step.labels + 1) % SEEN)
+    return {t.name: t.weight * t.value.item() for t in case.method.terms(shifted)}
+
+
+def test_the_first_stage_is_the_labels_alone() -> None:
+    """No row has a cluster, however sure, and the head learns nothing."""
+    case = make_case(DTC(hard_threshold=0.01), progress=0.2)
+    step = case.step()
+    assert (case.method.decide(step).classes == NO_CLASS).all()
+    before, after = weighted(case), with_other_labels(case)
     assert {name for name in before if before[name] != after[name]} == {"transfer"}
+    total(case.method.terms(step)).backward()
+    assert all(p.grad is None for p in case.head.parameters())
+
+
+def test_the_second_stage_leaves_the_classifier_alone() -> None:
+    case = make_case(DTC())
+    total(case.method.terms(case.step())).backward()
+    assert all(p.grad is None for p in case.memory.parameters())
+    assert all(p.grad.norm() > 0 for p in case.head.parameters())
 
 
 def test_the_transfer_teaches_the_first_view_of_labeled_images_and_the_classifier() -> None:
-    case = make_case(DTC())
-    step = case.step()
-    (transfer,) = case.method.others(step, case.method.decide(step))
-    transfer.value.backward()
+    case = make_case(DTC(), progress=0.2)
+    total(case.method.terms(case.step())).backward()
     moved = case.features.grad.norm(dim=-1) > 0
     assert moved.nonzero()[:, 0].tolist() == case.rows("labeled", 0)
     assert all(p.grad.norm() > 0 for p in case.memory.parameters())
@@ -194,7 +245,8 @@ def test_it_is_matched_and_starts_from_data_on_every_tier() -> None:
     ("options", "message"),
     [
         ({"view_weight": -1}, r"^view_weight = -1 must be at least 0\.$"),
-        ({"transfer_weight": -1}, r"^transfer_weight = -1 must be at least 0\.$"),
+        ({"transfer_share": 1}, r"^transfer_share = 1 must be at least 0 and below 1\.$"),
+        ({"transfer_share": -0.1}, r"^transfer_share = -0.1 must be at least 0 and below 1\.$"),
         ({"ramp": 1.5}, r"^ramp = 1.5 must be between 0 and 1\.$"),
         ({"hard_threshold": 0}, r"^hard_threshold = 0 must be above 0, at most 1\.$"),
     ],

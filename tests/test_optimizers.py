@@ -207,6 +207,28 @@ def test_nesterov_looks_one_momentum_ahead(nesterov, first):
         assert start - weight.weight.item() == pytest.approx(moved, rel=1e-5)
 
 
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
+def test_a_weight_whose_first_gradient_comes_late_steps_as_torch_says(momentum, nesterov):
+    """Until then it stays, without decay; its momentum begins with its first gradient."""
+    learning, twin = (nn.ParameterDict({n: normal(3, 2) for n in ("a", "b")}) for _ in range(2))
+    recipe = Recipe(learning_rate=0.5, momentum=momentum, weight_decay=0.1, nesterov=nesterov)
+    options = {"lr": 0.5, "momentum": momentum, "weight_decay": 0.1, "nesterov": nesterov}
+    optimizers = (
+        (learning, optimizer_of(learning, recipe)),
+        (twin, torch.optim.SGD(twin.parameters(), foreach=False, fused=False, **options)),
+    )
+    for step in range(STEPS):
+        for params, optimizer in optimizers:
+            optimizer.zero_grad()
+            params["a"].grad = normal(3, 2, seed=step)
+            if step >= 2:
+                params["b"].grad = normal(3, 2, seed=step + 50)
+            optimizer.step()
+        assert torch.equal(learning["b"], normal(3, 2)) == (step < 2)
+        for name, parameter in learning.items():
+            torch.testing.assert_close(parameter, twin[name], rtol=1e-12, atol=1e-12, msg=name)
+
+
 # Schedules beyond those of test_train.py
 
 

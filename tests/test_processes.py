@@ -47,31 +47,47 @@ def alone() -> dict[str, Tensor]:
     return {key: value for name in SHARED for key, value in outcome(name).items()}
 
 
-def by_its_own_launcher(out: Path) -> None:
-    run_all(([sys.executable, str(SCRIPT), str(out), "2", "1"], {"MASTER_PORT": free_port()}))
+def by_its_own_launcher(out: Path, names: list[str]) -> None:
+    command = [sys.executable, str(SCRIPT), str(out), "2", "1", *names]
+    run_all((command, {"MASTER_PORT": free_port()}))
 
 
-def by_torchrun(out: Path) -> None:
+def by_torchrun(out: Path, names: list[str]) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     port = ["--master-addr", "127.0.0.1", "--master-port", free_port()]
-    run_all(([*torchrun, *port, str(SCRIPT), str(out), "1", "1"], {}))
+    run_all(([*torchrun, *port, str(SCRIPT), str(out), "1", "1", *names], {}))
 
 
-def as_two_nodes(out: Path) -> None:
+def as_two_nodes(out: Path, names: list[str]) -> None:
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    command = [sys.executable, str(SCRIPT), str(out), "1", "2"]
+    command = [sys.executable, str(SCRIPT), str(out), "1", "2", *names]
     run_all(*((command, {**where, "NODE_RANK": str(rank)}) for rank in range(2)))
 
 
-@pytest.mark.parametrize("launch", [by_its_own_launcher, by_torchrun, as_two_nodes])
-def test_two_halves_are_one_whole(launch, alone: dict[str, Tensor], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    launch(tmp_path / "found.safetensors")
+FEW = ["fixmatch+pf", "orca", "simclr"]
+"""However they were launched, they are two processes: a few methods show that they are."""
+
+
+@pytest.mark.parametrize(
+    ("launch", "names"),
+    [(by_its_own_launcher, SHARED), (by_torchrun, FEW), (as_two_nodes, FEW)],
+    ids=["its own launcher", "torchrun", "two nodes"],
+)
+def test_two_halves_are_one_whole(  # type: ignore[no-untyped-def]
+    launch, names: list[str], alone: dict[str, Tensor], tmp_path: Path
+) -> None:
+    launch(tmp_path / "found.safetensors", names)
     together = load_file(tmp_path / "found.safetensors")
-    assert together.keys() == alone.keys()
-    for key, value in alone.items():
-        torch.testing.assert_close(together[key], value, atol=1e-5, rtol=1e-5, msg=key)
-    for name in SHARED:
-        assert any(together[key].abs().max() > 1e-3 for key in alone if f"{name}/grad" in key)
+    wanted = {key: value for key, value in alone.items() if key.partition("/")[0] in names}
+    assert together.keys() == wanted.keys()
+    for key, value in wanted.items():
+        if key.endswith("/confusion"):  # an image between two heads may fall to either side
+            assert (together[key] - value).abs().sum() / 2 <= 0.002 * value.sum(), key
+        else:
+            rounding = 3e-5 * max(1.0, float(value.abs().max()))
+            torch.testing.assert_close(together[key], value, atol=rounding, rtol=1e-5, msg=key)
+    for name in names:
+        assert any(together[key].abs().max() > 1e-3 for key in wanted if f"{name}/grad" in key)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

@@ -49,7 +49,7 @@ def called(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(("name", "kills"), [("fixmatch-sigmoid+pf", 15), ("simclr", 6)])
+@pytest.mark.parametrize(("name", "kills"), [("fixmatch-sigmoid+pf", 8), ("simclr", 4)])
 def test_a_run_killed_many_times_ends_in_the_same_bits(
     name: str, kills: int, tmp_path: Path
 ) -> None:

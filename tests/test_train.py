@@ -1,5 +1,6 @@
 """The loop: seeds that do what they say, and a pool whose labels nobody reads."""
 
+import copy
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from protofission.data.augment import DIGITS
 from protofission.data.datasets import Data
@@ -14,6 +16,7 @@ from protofission.data.images import floats
 from protofission.experiment import Experiment, Recipe
 from protofission.folder import RunFolder
 from protofission.methods import METHODS
+from protofission.models.starts import start_from_data
 from protofission.optimizers import learning_rate
 from protofission.run import perform
 from protofission.train import TrainState, start, steps_per_epoch, train
@@ -83,6 +86,120 @@ def test_training_that_stops_and_goes_on_equals_training_that_does_not(name: str
     for _ in train(halves, experiment, data, DIGITS):
         pass
     assert_same(weights(whole), weights(halves))
+
+
+class Starts:
+    """Every start of a head from the data, with what it was made of."""
+
+    def __init__(self) -> None:
+        self.features: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        self.heads: list[nn.Module] = []
+
+    def __call__(
+        self,
+        head: nn.Module,
+        labeled: torch.Tensor,
+        labels: torch.Tensor,
+        pool: torch.Tensor,
+        num_seen: int,
+        seed: int,
+    ) -> None:
+        start_from_data(head, labeled, labels, pool, num_seen, seed)
+        self.features.append((labeled, labels, pool))
+        self.heads.append(copy.deepcopy(head))
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
+    found = Starts()
+    monkeypatch.setattr("protofission.train.start_from_data", found)
+    return found
+
+
+def assert_same_rows(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    """In any order, and up to what the neighbours in a batch do to a rounding."""
+    assert found.shape == wanted.shape
+    far = torch.cdist(found.double(), wanted.double())
+    assert max(far.amin(0).max(), far.amin(1).max()) < 1e-5 * wanted.norm(dim=1).mean()
+
+
+@pytest.mark.parametrize("name", ["dtc", "dtc+pf"])
+def test_a_head_begins_at_the_features_of_its_moment(name: str, starts: Starts) -> None:
+    """And the moving average's head with it; of its steps before, nothing is left."""
+    data, experiment = digits().training, small(name, "recipe.ema=0.75")
+    state = start(experiment, data, DIGITS)
+    first, average = copy.deepcopy(state.model.head), state.average
+    assert average is not None
+    steps = train(state, experiment, data, DIGITS)
+    for _ in range(3):
+        terms = {term.name: float(term.value) for term in next(steps).terms}
+        assert terms["transfer"] > 0
+        assert terms["clusters"] == terms["views"] == 0
+    moment = copy.deepcopy(state.model).eval()
+    if name == "dtc":  # nothing is charged to it so far; with fission, L_ldiv is
+        assert_same(first.state_dict(), moment.head.state_dict())
+    assert len(starts.heads) == 1
+    terms = {term.name: float(term.value) for term in next(steps).terms}
+    assert terms["transfer"] == 0
+    assert min(terms["clusters"], terms["views"]) > 0
+
+    begun, (labeled, labels, pool) = starts.heads[1], starts.features[1]
+    with torch.no_grad():
+        for label in range(data.num_seen):
+            own = moment(floats(data.labeled[data.labels == label])).features
+            assert_same_rows(labeled[labels == label], own)
+        assert_same_rows(pool, moment(floats(data.unlabeled)).features)
+    start_from_data(moment.head, labeled, labels, pool, data.num_seen, experiment.seed)
+    assert_same(begun.state_dict(), moment.head.state_dict())
+    parts, groups = (begun, state.model.head, average.head), state.optimizer.param_groups
+    for started, moved, mean in zip(*(part.parameters() for part in parts), strict=True):
+        torch.testing.assert_close(mean, 0.75 * started + 0.25 * moved)
+        (decay,) = (g["weight_decay"] for g in groups if any(moved is p for p in g["params"]))
+        momentum = state.optimizer.state[moved]["momentum_buffer"]
+        torch.testing.assert_close(momentum, moved.grad + decay * started)
+    assert any(
+        not torch.equal(a, b)
+        for a, b in zip(begun.parameters(), state.model.head.parameters(), strict=True)
+    )
+    for _ in steps:
+        pass
+    assert len(starts.heads) == 2
+
+
+@pytest.mark.parametrize(
+    ("share", "begins"), [(0.0, 0), (1e-9, 1), (1 / 6, 1), (0.34, 3), (0.5, 3), (0.84, None)]
+)
+def test_a_head_begins_once_at_the_first_step_past_its_share(
+    share: float, begins: int | None, starts: Starts
+) -> None:
+    """Of six steps. Where no step is past it, there never are clusters."""
+    data, experiment = digits().training, small("dtc", f"method.transfer_share={share}")
+    state = start(experiment, data, DIGITS)
+    begun, clustered = [0], []
+    for report in train(state, experiment, data, DIGITS):
+        if len(starts.heads) > len(begun):
+            begun.append(report.step)
+        if {term.name: term.value for term in report.terms}["clusters"] > 0:
+            clustered.append(report.step)
+    assert begun == ([0, begins] if begins else [0])
+    assert clustered == ([] if begins is None else list(range(begins, 6)))
+
+
+@pytest.mark.parametrize("name", ["dtc", "dtc+pf"])
+@pytest.mark.parametrize("last", [2, 3])
+def test_a_run_saved_about_the_step_at_which_its_head_begins_ends_in_the_same_bits(
+    name: str, last: int
+) -> None:
+    data, experiment = digits().training, small(name, "recipe.ema=0.75")
+    whole = start(experiment, data, DIGITS)
+    for report in train(whole, experiment, data, DIGITS):
+        if report.step == last:
+            saved = {key: value.clone() for key, value in whole.tensors().items()}
+    again = start(experiment, data, DIGITS, restored=True)
+    again.restore(saved)
+    reports = list(train(again, experiment, data, DIGITS))
+    assert [report.step for report in reports] == list(range(last + 1, 6))
+    assert_same(whole.tensors(), again.tensors())
 
 
 def test_only_the_last_stages_and_the_head_learn() -> None:

@@ -71,6 +71,14 @@ class TrainState:
         """The model whose predictions count."""
         return self.average or self.model
 
+    def forget_head(self) -> None:
+        """After a new start of the head: it has no momentum, and the average has it as it is."""
+        for parameter in self.model.head.parameters():
+            for kept in self.optimizer.state[parameter].values():
+                kept.zero_()
+        if self.average is not None:
+            self.average.head.load_state_dict(self.model.head.state_dict())
+
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """By name."""
         own = {} if self.own_optimizer is None else {"own_optimizer": self.own_optimizer}
@@ -249,8 +257,7 @@ def train(
         number = state.step
         if number and (number - 1) / num_steps < method.begins <= number / num_steps:
             _start_head(data, augmentations, state.model, experiment, processes)
-            if state.average is not None:
-                state.average.head.load_state_dict(state.model.head.state_dict())
+            state.forget_head()
         if method.surveys and number % per_epoch == 0:
             method.survey(state.memory, _survey(state.model, data, augmentations.plain, processes))
         rate = learning_rate(recipe, number, num_steps, per_epoch)

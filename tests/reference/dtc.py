@@ -26,8 +26,15 @@ def dtc(
     progress: float,
     view_weight: float = 10.0,
     ramp: float = 0.05,
+    transfer_share: float = 0.5,
 ) -> Loss:
-    """KL of the sharpened q of the max-logits from these logits' q, and the gap of two views."""
+    """KL of the sharpened q of the max-logits from these logits' q, and the gap of two views.
+
+    Neither in the first stage, where there are no clusters yet.
+    """
+    if progress < transfer_share:
+        return {"clusters": 0.0, "views": 0.0}
+    within = (progress - transfer_share) / (1 - transfer_share)
     divergences, gaps = [], []
     probs = [softmax(scene.max_logits(key)) for key in scene.images(0)]
     shares = [mean([q[c] for q in probs]) for c in range(scene.heads)]
@@ -38,12 +45,24 @@ def dtc(
         gaps += [(q - r) ** 2 for q, r in zip(own, other, strict=True)]
     return {
         "clusters": mean(divergences),
-        "views": view_weight * risen(progress, ramp) * mean(gaps),
+        "views": view_weight * risen(within, ramp) * mean(gaps),
     }
 
 
-def transfer(scene: Scene, weight: list[list[float]], bias: list[float]) -> float:
-    """The cross entropy of the labels on a linear layer over the features of view 1."""
+def transfer(
+    scene: Scene,
+    weight: list[list[float]],
+    bias: list[float],
+    *,
+    progress: float,
+    transfer_share: float = 0.5,
+) -> float:
+    """The cross entropy of the labels on a linear layer over the features of view 1.
+
+    In the first stage only.
+    """
+    if progress >= transfer_share:
+        return 0.0
     risks = []
     for i, y in enumerate(scene.labels):
         row = scene.features["labeled", 0, i]
@@ -52,8 +71,12 @@ def transfer(scene: Scene, weight: list[list[float]], bias: list[float]) -> floa
     return mean(risks)
 
 
-def dtc_classes(scene: Scene, hard_threshold: float = 0.95) -> Classes:
-    """The cluster of every row that is sure of one; the labels name none."""
+def dtc_classes(
+    scene: Scene, *, progress: float, transfer_share: float = 0.5, hard_threshold: float = 0.95
+) -> Classes:
+    """The cluster of every row that is sure of one, once there are any; the labels name none."""
+    if progress < transfer_share:
+        return dict.fromkeys(scene.sims)
     classes: Classes = {}
     for key in scene.sims:
         confidence, head = best(softmax(scene.max_logits(key)))
