@@ -37,9 +37,14 @@ def run_all(*commands: tuple[list[str], dict[str, str]]) -> None:
         )
         for command, variables in commands
     ]
-    for process in started:
-        said, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+    try:
+        for process in started:
+            said, _ = process.communicate(timeout=300)
+            assert process.returncode == 0, said
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 @pytest.fixture(scope="module")
