@@ -47,8 +47,7 @@ def outcome(name: str, processes: Processes = ALONE) -> dict[str, Tensor]:
         found[f"{name}/weight/{key}"] = parameter.detach()
     if experiment.method.classifies:
         predictions = predict(
-            state.judged,
-            state.memory,
+            *state.judged,
             experiment,
             data.training,
             data.test,

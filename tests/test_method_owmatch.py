@@ -231,7 +231,7 @@ def test_without_novel_heads_there_is_one_group():
         (lambda: OwMatch(momentum=1.0), r"^momentum = 1.0 must be at least 0 and below 1\.$"),
         (lambda: OwMatch(lowest=2.0), r"^lowest = 2.0 must be between 0 and 1\.$"),
         (lambda: OwMatch(rounds=0), r"^rounds = 0 must be at least 1\.$"),
-        (lambda: OwMatch().check(HeadSpec("linear")), r"^head.kind = linear does not fit owmatch"),
+        (lambda: OwMatch().check(HeadSpec("linear")), r"^head.kind = linear does not fit"),
     ],
 )
 def test_bad_options_and_heads_are_refused_by_name(make, message):

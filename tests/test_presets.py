@@ -36,6 +36,13 @@ def test_every_preset_fits_every_method(name, method):
     assert experiment.data.dataset == (None if name == "features" else dataset)
 
 
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("method", WITH_FISSION)
+def test_a_method_has_the_recipe_data_and_backbone_of_its_base(name, method):
+    own, base = preset(name, method), preset(name, method.removesuffix("+pf"))
+    assert (own.recipe, own.data, own.backbone) == (base.recipe, base.data, base.backbone)
+
+
 def rates(experiment: Experiment, epochs: list[int], per_epoch: int) -> list[float]:
     recipe = experiment.recipe
     steps = recipe.steps or recipe.epochs * per_epoch

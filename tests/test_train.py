@@ -13,13 +13,22 @@ from torch import nn
 from protofission.data.augment import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.images import floats
+from protofission.errors import InputError
 from protofission.experiment import Experiment, Recipe
 from protofission.folder import RunFolder
 from protofission.methods import METHODS
 from protofission.models.starts import start_from_data
 from protofission.optimizers import learning_rate
+from protofission.processes import ALONE
+from protofission.records import Survey
 from protofission.run import perform
-from protofission.train import TrainState, start, steps_per_epoch, train
+from protofission.train import (
+    TrainState,
+    judged_memory,
+    start,
+    steps_per_epoch,
+    train,
+)
 from runs import digits, small
 
 
@@ -130,6 +139,7 @@ def test_a_head_begins_at_the_features_of_its_moment(name: str, starts: Starts) 
     state = start(experiment, data, DIGITS)
     first, average = copy.deepcopy(state.model.head), state.average
     assert average is not None
+    assert not starts.heads
     steps = train(state, experiment, data, DIGITS)
     for _ in range(3):
         terms = {term.name: float(term.value) for term in next(steps).terms}
@@ -138,20 +148,19 @@ def test_a_head_begins_at_the_features_of_its_moment(name: str, starts: Starts) 
     moment = copy.deepcopy(state.model).eval()
     if name == "dtc":  # nothing is charged to it so far; with fission, L_ldiv is
         assert_same(first.state_dict(), moment.head.state_dict())
-    assert len(starts.heads) == 1
+    assert not starts.heads
     terms = {term.name: float(term.value) for term in next(steps).terms}
     assert terms["transfer"] == 0
     assert min(terms["clusters"], terms["views"]) > 0
 
-    begun, (labeled, labels, pool) = starts.heads[1], starts.features[1]
+    (begun,), ((labeled, labels, everyone),) = starts.heads, starts.features
+    assert len(labeled) == len(labels) == 0  # which clusters are seen classes, labels tell later
     with torch.no_grad():
-        for label in range(data.num_seen):
-            own = moment(floats(data.labeled[data.labels == label])).features
-            assert_same_rows(labeled[labels == label], own)
-        assert_same_rows(pool, moment(floats(data.unlabeled)).features)
-    start_from_data(moment.head, labeled, labels, pool, data.num_seen, experiment.seed)
+        images = torch.cat([data.labeled, data.unlabeled])
+        assert_same_rows(everyone, moment(floats(images)).features)
+    start_from_data(moment.head, labeled, labels, everyone, 0, experiment.seed)
     assert_same(begun.state_dict(), moment.head.state_dict())
-    parts, groups = (begun, state.model.head, average.head), state.optimizer.param_groups
+    parts, groups = (begun, state.model.head, average.model.head), state.optimizer.param_groups
     for started, moved, mean in zip(*(part.parameters() for part in parts), strict=True):
         torch.testing.assert_close(mean, 0.75 * started + 0.25 * moved)
         (decay,) = (g["weight_decay"] for g in groups if any(moved is p for p in g["params"]))
@@ -163,26 +172,32 @@ def test_a_head_begins_at_the_features_of_its_moment(name: str, starts: Starts) 
     )
     for _ in steps:
         pass
-    assert len(starts.heads) == 2
+    assert len(starts.heads) == 1
 
 
 @pytest.mark.parametrize(
-    ("share", "begins"), [(0.0, 0), (1e-9, 1), (1 / 6, 1), (0.34, 3), (0.5, 3), (0.84, None)]
+    ("share", "begins"), [(0.0, 0), (1e-9, 1), (1 / 6, 1), (0.34, 3), (0.5, 3), (5 / 6, 5)]
 )
 def test_a_head_begins_once_at_the_first_step_past_its_share(
-    share: float, begins: int | None, starts: Starts
+    share: float, begins: int, starts: Starts
 ) -> None:
-    """Of six steps. Where no step is past it, there never are clusters."""
+    """Of six steps."""
     data, experiment = digits().training, small("dtc", f"method.transfer_share={share}")
     state = start(experiment, data, DIGITS)
-    begun, clustered = [0], []
+    begun, clustered = [], []
     for report in train(state, experiment, data, DIGITS):
         if len(starts.heads) > len(begun):
             begun.append(report.step)
         if {term.name: term.value for term in report.terms}["clusters"] > 0:
             clustered.append(report.step)
-    assert begun == ([0, begins] if begins else [0])
-    assert clustered == ([] if begins is None else list(range(begins, 6)))
+    assert begun == [begins]
+    assert clustered == list(range(begins, 6))
+
+
+def test_a_head_that_no_step_is_left_for_is_refused() -> None:
+    experiment = small("dtc", "method.transfer_share=0.84")
+    with pytest.raises(InputError, match=r"^The head begins after 0\.84 .* 6 steps leave none"):
+        start(experiment, digits().training, DIGITS)
 
 
 @pytest.mark.parametrize("name", ["dtc", "dtc+pf"])
@@ -200,6 +215,65 @@ def test_a_run_saved_about_the_step_at_which_its_head_begins_ends_in_the_same_bi
     reports = list(train(again, experiment, data, DIGITS))
     assert [report.step for report in reports] == list(range(last + 1, 6))
     assert_same(whole.tensors(), again.tensors())
+
+
+@pytest.mark.parametrize("name", ["openmatch", "opencon", "cgdl+pf", "iomatch"])
+def test_the_average_is_of_all_that_learns_and_has_what_was_updated(name: str) -> None:
+    """Parameters of model and memory move by a quarter; buffers are those after the update."""
+    data, experiment = digits().training, small(name, "recipe.ema=0.75")
+    state = start(experiment, data, DIGITS)
+    assert state.average is not None
+    before = [[p.clone() for p in part.parameters()] for part in state.average]
+    next(train(state, experiment, data, DIGITS))
+    for old, average, own in zip(before, state.average, (state.model, state.memory), strict=True):
+        for was, mean, value in zip(old, average.parameters(), own.parameters(), strict=True):
+            torch.testing.assert_close(mean, 0.75 * was + 0.25 * value)
+        assert_same(dict(average.named_buffers()), dict(own.named_buffers()))
+
+
+@pytest.mark.parametrize("name", ["cgdl", "step+pf", "opencos"])
+def test_a_model_is_judged_by_statistics_of_its_own_features(name: str) -> None:
+    """Not by those of the last survey, an epoch ago, nor by those of the model without average."""
+    data, experiment = digits().training, small(name, "recipe.ema=0.75")
+    state = trained(experiment, digits())
+    kept = {key: value.clone() for key, value in state.memory.state_dict().items()}
+    memory = judged_memory(state, experiment, data, floats, ALONE)
+    assert_same(kept, state.memory.state_dict())
+    model, expected = state.judged.model.eval(), copy.deepcopy(state.judged.memory)
+    with torch.no_grad():
+        seen, pool = ([model(floats(part))] for part in (data.labeled, data.unlabeled))
+    experiment.method.survey(expected, Survey(seen, data.labels, pool))
+    for key, value in expected.state_dict().items():
+        torch.testing.assert_close(memory.state_dict()[key], value, rtol=1e-4, atol=1e-5)
+    old = [v for k, v in kept.items() if k in dict(memory.named_buffers())]
+    assert not all(map(torch.equal, old, memory.buffers()))
+
+
+def test_clipping_leaves_the_model_alone_where_a_net_of_its_own_optimiser_is_far_off() -> None:
+    data, experiment = digits().training, small("cgdl", "recipe.clip=0.01")
+    state = start(experiment, data, DIGITS)
+    next(train(state, experiment, data, DIGITS))
+    for optimizer in state.optimizers().values():
+        own = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        norm = torch.stack([g.norm() for g in own if g is not None]).norm()
+        assert norm.item() == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["ds3l", "step", "supervised", "gcd"])
+def test_a_method_that_takes_no_image_of_the_pool_for_a_class_has_no_trusted_share(
+    name: str,
+) -> None:
+    data, experiment = digits().training, small(name)
+    state = start(experiment, data, DIGITS)
+    assert next(train(state, experiment, data, DIGITS)).trusted is None
+
+
+@pytest.mark.parametrize("name", [n for n, method in METHODS.items() if method.discovers])
+def test_where_no_class_is_novel_methods_for_novel_ones_learn_all_the_same(name: str) -> None:
+    data, experiment = replace(digits().training, num_classes=5), small(name)
+    state = start(experiment, data, DIGITS)
+    for report in train(state, experiment, data, DIGITS):
+        assert all(term.value.isfinite() for term in report.terms)
 
 
 def test_only_the_last_stages_and_the_head_learn() -> None:

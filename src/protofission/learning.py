@@ -98,4 +98,4 @@ def learned(
     for report in train(state, experiment, data, augmentations):
         if progress is not None:
             progress(report.step + 1, learning.steps)
-    return state.judged.eval()
+    return state.judged.model.eval()

@@ -199,10 +199,11 @@ def features(dataset: Paper | None, name: str) -> Experiment:
     if isinstance(_base(name), DTC):
         recipe = replace(experiment.recipe, learning_rate=0.01)
         return replace(experiment, recipe=recipe, head=replace(experiment.head, init="data"))
-    if method.discovers and experiment.head.can_start_from_data:
-        return replace(experiment, head=replace(experiment.head, init="data"))
-    if isinstance(method, Cpl):
+    starts = method.discovers and experiment.head.can_start_from_data
+    if starts or isinstance(method, Cpl):
         experiment = replace(experiment, head=replace(experiment.head, init="data"))
+    if method.discovers and _base(name).head.can_start_from_data:
+        return experiment
     return replace(experiment, recipe=replace(experiment.recipe, learning_rate=0.03))
 
 

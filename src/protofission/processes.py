@@ -83,7 +83,7 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, together: Together) -> Tensor:
         ctx.share, ctx.rows = together.share, len(rows)
         everywhere = rows.new_empty(len(rows) * together.share.size, *rows.shape[1:])
-        torch.distributed.all_gather(list(everywhere.split(len(rows))), rows.contiguous())
+        torch.distributed.all_gather(list(everywhere.chunk(together.share.size)), rows.contiguous())
         return everywhere
 
     @staticmethod

@@ -27,7 +27,14 @@ from protofission.experiment import Experiment, as_json
 from protofission.folder import RunFolder
 from protofission.history import Epoch, Progress, as_plain_json
 from protofission.processes import ALONE, Processes
-from protofission.train import StepReport, TrainState, number_of_steps, start, train
+from protofission.train import (
+    StepReport,
+    TrainState,
+    judged_memory,
+    number_of_steps,
+    start,
+    train,
+)
 from protofission.whole import locked
 
 SAVE_EVERY = 60.0
@@ -145,7 +152,7 @@ def _perform(
         yield Moment(report, epoch)
     if processes.first:
         folder.save_state(state.tensors(), progress)
-        folder.save_weights(state.judged.state_dict())
+        folder.save_weights(state.judged.model.state_dict())
         folder.write(
             "history.json", as_plain_json([dataclasses.asdict(e) for e in progress.history])
         )
@@ -255,19 +262,20 @@ def _judge(
     state: TrainState, experiment: Experiment, data: Data, processes: Processes
 ) -> Judgement:
     if not experiment.method.predicts:
-        k, model = experiment.judging.neighbours, state.judged
+        k, model = experiment.judging.neighbours, state.judged.model
         return Judgement(
             neighbours=neighbour_accuracy(
                 model, data.training, data.test, k, data.augmentations.plain, processes
             )
         )
+    plain = data.augmentations.plain
     predictions = predict(
-        state.judged,
-        state.memory,
+        state.judged.model,
+        judged_memory(state, experiment, data.training, plain, processes),
         experiment,
         data.training,
         data.test,
-        data.augmentations.plain,
+        plain,
         processes,
     )
     return Judgement(predictions, summarize(predictions))

@@ -1,4 +1,4 @@
-"""The one loop: SimCLR, supervised, FixMatch and ORCA, with any head, in one process or many.
+"""The one loop: every method, with any head, in one process or many.
 
 `train` is a generator that yields after every step; showing, judging, saving and stopping are plain
 code around it.
@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,13 @@ LOOKED_AT = 10_000
 """Labeled images, and images of the pool, that prototypes may start from."""
 
 
+class Learnt(NamedTuple):
+    """What has learnt: the model, and beside it the method's memory, which fits this model."""
+
+    model: Model
+    memory: nn.Module
+
+
 @dataclass
 class TrainState:
     """All that changes during training."""
@@ -60,16 +67,16 @@ class TrainState:
     optimizer: torch.optim.Optimizer
     own_optimizer: torch.optim.Optimizer | None = None
     """Of the memory's parameters, where the method wants another for them."""
-    average: Model | None = None
-    """The moving average of the model, if there is one."""
+    average: Learnt | None = None
+    """The moving average of both, if there is one."""
     fit: Fit | None = None
     """How pretrained weights fitted the backbone, if there were any."""
     step: int = 0
 
     @property
-    def judged(self) -> Model:
-        """The model whose predictions count."""
-        return self.average or self.model
+    def judged(self) -> Learnt:
+        """Whose predictions count."""
+        return self.average or Learnt(self.model, self.memory)
 
     def forget_head(self) -> None:
         """After a new start of the head: it has no momentum, and the average has it as it is."""
@@ -77,7 +84,14 @@ class TrainState:
             for kept in self.optimizer.state[parameter].values():
                 kept.zero_()
         if self.average is not None:
-            self.average.head.load_state_dict(self.model.head.state_dict())
+            self.average.model.head.load_state_dict(self.model.head.state_dict())
+
+    def _parts(self) -> dict[str, nn.Module]:
+        """All modules, by name."""
+        found = {"model": self.model, "memory": self.memory}
+        if self.average is not None:
+            found |= {"average": self.average.model, "average_memory": self.average.memory}
+        return found
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """By name."""
@@ -86,10 +100,11 @@ class TrainState:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything, by name."""
-        found = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        found |= {f"memory.{name}": value for name, value in self.memory.state_dict().items()}
-        if self.average is not None:
-            found |= {f"average.{name}": v for name, v in self.average.state_dict().items()}
+        found = {
+            f"{part}.{name}": value
+            for part, module in self._parts().items()
+            for name, value in module.state_dict().items()
+        }
         for part, optimizer in self.optimizers().items():
             for number, kept in optimizer.state_dict()["state"].items():
                 found |= {
@@ -105,10 +120,8 @@ class TrainState:
         for name, value in tensors.items():
             part, _, rest = name.partition(".")
             parts.setdefault(part, {})[rest] = value
-        self.model.load_state_dict(parts["model"])
-        self.memory.load_state_dict(parts.get("memory", {}))
-        if self.average is not None:
-            self.average.load_state_dict(parts["average"])
+        for part, module in self._parts().items():
+            module.load_state_dict(parts.get(part, {}))
         for part, optimizer in self.optimizers().items():
             kept: dict[int, dict[str, Tensor]] = {}
             for name, value in parts.get(part, {}).items():
@@ -162,6 +175,12 @@ def start(
         f"The pool has {len(data.unlabeled)} images, fewer than a batch of "
         f"{recipe.unlabeled_batch}: lower recipe.unlabeled_batch, or add images.",
     )
+    steps = number_of_steps(recipe, data)
+    require(
+        method.begins <= (steps - 1) / steps,
+        f"The head begins after {method.begins} of the training, and {steps} steps leave none for "
+        "it: train longer, or let it begin earlier.",
+    )
     num_classes = data.num_classes if method.discovers else data.num_seen
     body = experiment.backbone.build(data.shape[0], step_rng(seed, 0, "backbone"))
     fit = None if restored else load_weights(body, experiment.backbone)
@@ -176,8 +195,12 @@ def start(
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if not restored:
         _standardise(data, augmentations, model)
-        _start_head(data, augmentations, model, experiment, processes)
-    average = copy.deepcopy(model).requires_grad_(False) if recipe.ema else None
+        if method.begins == 0:
+            _start_head(data, augmentations, model, experiment, processes)
+    average = None
+    if recipe.ema:
+        average = Learnt(copy.deepcopy(model), copy.deepcopy(memory))
+        nn.ModuleList(average).requires_grad_(False)
     own = own_optimizer(memory, method.optimizer)
     learning = [model, memory] if own is None else [model]
     optimizer = processes.setup(optimizer_of(nn.ModuleList(learning), recipe))
@@ -209,20 +232,18 @@ def _start_head(
     experiment: Experiment,
     processes: Processes,
 ) -> None:
-    """Let prototypes start from the data, if they are to: before the first step, or at a later."""
+    """Let prototypes start from the data, if they are to: before the first step, or a later one."""
     if experiment.head.init != "data":
         return
     generator = step_rng(experiment.seed, 0, "images that prototypes start from")
     labeled = _some_of_each(data.labels, LOOKED_AT // data.num_seen, generator)
     pool = torch.randperm(len(data.unlabeled), generator=generator)[:LOOKED_AT]
-    start_from_data(
-        model.head,
-        embedded(model, data.labeled[labeled], augmentations.plain, processes),
-        data.labels[labeled].to(processes.device),
-        embedded(model, data.unlabeled[pool], augmentations.plain, processes),
-        data.num_seen,
-        experiment.seed,
-    )
+    known = embedded(model, data.labeled[labeled], augmentations.plain, processes)
+    others = embedded(model, data.unlabeled[pool], augmentations.plain, processes)
+    labels, num_seen = data.labels[labeled].to(processes.device), data.num_seen
+    if experiment.method.novel == "match":  # clusters have no names before the matching
+        known, labels, others, num_seen = known[:0], labels[:0], torch.cat([known, others]), 0
+    start_from_data(model.head, known, labels, others, num_seen, experiment.seed)
 
 
 def _some_of_each(labels: Tensor, most: int, generator: torch.Generator) -> Tensor:
@@ -284,13 +305,16 @@ def train(
             _check_finite(loss, experiment, number)
             _descend(state, loss, recipe, processes)
             method.update(step, targets)
+            if state.average is not None:
+                move_average(state.average.model, state.model, recipe.ema)
+                move_average(state.average.memory, state.memory, recipe.ema)
         state.step += 1
         yield StepReport(
             step=number,
             epoch=number // per_epoch,
             ends_epoch=state.step % per_epoch == 0 or state.step == num_steps,
             terms=tuple(term._replace(value=term.value.detach()) for term in terms),
-            trusted=_trusted(step, targets) if method.classifies else None,
+            trusted=_trusted(step, targets) if method.trusts else None,
             learning_rate=rate,
         )
 
@@ -324,17 +348,15 @@ class Replay:
 
 def _descend(state: TrainState, loss: Tensor, recipe: Recipe, processes: Processes) -> None:
     """One step of the optimiser down the gradient of a loss."""
-    learning = nn.ModuleList([state.model, state.memory])
     for optimizer in state.optimizers().values():
         optimizer.zero_grad()
     processes.backward(loss)
-    processes.average(learning)
-    if recipe.clip is not None:
-        nn.utils.clip_grad_norm_(learning.parameters(), recipe.clip)
+    processes.average(nn.ModuleList([state.model, state.memory]))
     for optimizer in state.optimizers().values():
+        if recipe.clip is not None:
+            own = [p for group in optimizer.param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(own, recipe.clip)
         optimizer.step()
-    if state.average is not None:
-        move_average(state.average, state.model, recipe.ema)
 
 
 def _check_finite(loss: Tensor, experiment: Experiment, step: int) -> None:
@@ -347,10 +369,10 @@ def _check_finite(loss: Tensor, experiment: Experiment, step: int) -> None:
     )
 
 
-def _trusted(step: Step, targets: Targets) -> float | None:
+def _trusted(step: Step, targets: Targets) -> float:
     views = range(step.layout.unlabeled_views)
-    classes = [step.unlabeled(targets.classes, view) for view in views]
-    return float((torch.stack(classes) != NO_CLASS).any(0).float().mean()) if classes else None
+    classes = torch.stack([step.unlabeled(targets.classes, view) for view in views])
+    return float((classes != NO_CLASS).any(0).float().mean())
 
 
 class Pass:
@@ -361,6 +383,22 @@ class Pass:
 
     def __iter__(self) -> Iterator[Output]:
         return outputs(*self._all)
+
+
+def judged_memory(
+    state: TrainState,
+    experiment: Experiment,
+    data: TrainingData,
+    plain: Plain,
+    processes: Processes,
+) -> nn.Module:
+    """The memory by which the judged model is judged: where scores want it, surveyed anew."""
+    model, memory = state.judged
+    if not experiment.method.scores_by_survey:
+        return memory
+    memory = copy.deepcopy(memory)
+    experiment.method.survey(memory, _survey(model, data, plain, processes))
+    return memory
 
 
 def _survey(model: Model, data: TrainingData, plain: Plain, processes: Processes) -> Survey:

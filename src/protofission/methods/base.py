@@ -57,8 +57,10 @@ class Method(Generic[T]):
             value = getattr(self, option.name)
             if option.name.endswith("_weight"):
                 require(value >= 0, f"{option.name} = {value} must be at least 0.")
-            if option.name.endswith("_temperature"):
+            if option.name.endswith(("_temperature", "_rate")):
                 require(value > 0, f"{option.name} = {value} must be above 0.")
+            if option.name.endswith("_threshold"):
+                require(0 < value <= 1, f"{option.name} = {value} must be above 0, at most 1.")
 
     @property
     def views(self) -> Views:
@@ -111,6 +113,16 @@ class Method(Generic[T]):
         return False
 
     @property
+    def scores_by_survey(self) -> bool:
+        """Whether `ood_score` reads what `survey` kept: then it is called before judging too."""
+        return False
+
+    @property
+    def trusts(self) -> bool:
+        """Whether images of the pool are taken for a class, so that their share is worth a look."""
+        return self.classifies and bool(self.views.unlabeled)
+
+    @property
     def begins(self) -> float:
         """The share of training after which a head that starts from the data (`head.init`) does."""
         return 0.0
@@ -120,8 +132,18 @@ class Method(Generic[T]):
         """Whether it moves the prototypes of an averaged head itself (`Step.head`)."""
         return False
 
+    @property
+    def wants_cosines(self) -> bool:
+        """Whether it computes with the similarities of the head as cosines."""
+        return False
+
     def check(self, head: HeadSpec) -> None:
         """Refuse a head that does not fit the method or its options."""
+        require(
+            not self.wants_cosines or head.has_cosines,
+            f"head.kind = {head.kind} does not fit: the method computes with cosines, so use a "
+            "cosine head, or fission with head.similarity=cosine.",
+        )
         require(
             self.averages == (head.kind == "averaged"),
             f"head.kind = {head.kind} does not fit: an averaged head is for methods that move its "

@@ -163,7 +163,6 @@ class Cgdl(Method[LadderTargets]):
         super().__post_init__()
         check_sizes(latent=self.latent, hidden=self.hidden)
         require(0 <= self.warmup <= 1, f"warmup = {self.warmup} must be between 0 and 1.")
-        require(self.ladder_rate > 0, f"ladder_rate = {self.ladder_rate} must be above 0.")
 
     @property
     def optimizer(self) -> Adam:
@@ -173,6 +172,11 @@ class Cgdl(Method[LadderTargets]):
     @property
     def surveys(self) -> bool:
         """The two rules go by statistics of all labeled images."""
+        return True
+
+    @property
+    def scores_by_survey(self) -> bool:
+        """They are what strangers are told by."""
         return True
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> Ladder:
@@ -212,9 +216,15 @@ class Cgdl(Method[LadderTargets]):
     def decide(self, step: Step) -> LadderTargets:
         """What is to be rebuilt does not learn to be rebuilt easily: it has no gradient."""
         features = step.labeled(step.output.features).detach()
-        standard = Standard.of(features.mean(0), features.square().mean(0))
+        wide = features.double()  # the difference of two squares is a small one
+        standard = Standard.of(wide.mean(0), wide.square().mean(0))
         noise = torch.randn(2, len(features), self.latent, generator=step.generator).to(features)
-        return LadderTargets(label_rows(step), torch.stack(standard), standard(features), noise)
+        return LadderTargets(
+            label_rows(step),
+            torch.stack(standard).to(features),
+            standard(features).to(features),
+            noise,
+        )
 
     def risk(self, step: Step, targets: LadderTargets, logits: Tensor) -> Terms:
         """R on the weak view of the labeled images."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +11,7 @@ from protofission.errors import require
 from protofission.fission import check_sizes
 from protofission.methods.base import Adam, Method, label_rows
 from protofission.methods.inner import SmallNet, after_step, net_of
+from protofission.methods.ramps import risen
 from protofission.records import Output, Sizes, Step, Targets, Term, Terms, Views, total
 
 
@@ -50,9 +50,6 @@ class DS3L(Method[DS3LTargets]):
         super().__post_init__()
         check_sizes(net_width=self.net_width)
         require(0 <= self.ramp <= 1, f"ramp = {self.ramp} must be between 0 and 1.")
-        for name in ("inner_rate", "net_rate"):
-            rate = getattr(self, name)
-            require(rate > 0, f"{name} = {rate} must be above 0.")
 
     @property
     def views(self) -> Views:
@@ -69,6 +66,11 @@ class DS3L(Method[DS3LTargets]):
         """The net learns through an inner step."""
         return True
 
+    @property
+    def trusts(self) -> bool:
+        """No image of the pool is taken for a class."""
+        return False
+
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The net, from C probabilities to a weight."""
         memory = nn.Module()
@@ -80,8 +82,7 @@ class DS3L(Method[DS3LTargets]):
         """The first view's probabilities, and what the net makes of them."""
         probs = self.sigma.probs(step.unlabeled(step.logits, 0))
         weights = net_of(step.memory)(probs)
-        left = max(0.0, 1 - step.progress / self.ramp) if self.ramp else 0.0
-        return DS3LTargets(label_rows(step), probs, weights, math.exp(-5 * left**2))
+        return DS3LTargets(label_rows(step), probs, weights, risen(step.progress, self.ramp))
 
     def risk(self, step: Step, targets: DS3LTargets, logits: Tensor) -> Terms:
         """R of the labels, and the weighted mean over images of mean_c (p2[c] - p1[c])^2."""

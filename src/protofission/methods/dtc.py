@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from protofission.errors import require
 from protofission.methods.base import Method, Novel
+from protofission.methods.ramps import risen
 from protofission.models.heads import HeadSpec, LinearHead
 from protofission.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 
@@ -51,10 +51,6 @@ class DTC(Method[DTCTargets]):
         require(
             0 <= self.transfer_share < 1,
             f"transfer_share = {self.transfer_share} must be at least 0 and below 1.",
-        )
-        require(
-            0 < self.hard_threshold <= 1,
-            f"hard_threshold = {self.hard_threshold} must be above 0, at most 1.",
         )
 
     @property
@@ -132,9 +128,3 @@ def sharpened(probs: Tensor) -> Tensor:
     shares = probs.mean(0)
     weights = probs.square() / shares.clamp_min(torch.finfo(shares.dtype).tiny)
     return weights / weights.sum(-1, keepdim=True)
-
-
-def risen(progress: float, ramp: float) -> float:
-    """exp(-5 (1 - progress / ramp)^2) until the share `ramp` of training is over, then 1."""
-    left = max(0.0, 1 - progress / ramp) if ramp else 0.0
-    return math.exp(-5 * left**2)

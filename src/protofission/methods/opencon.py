@@ -87,8 +87,10 @@ class OpenCon(Method[OpenConTargets]):
         cosines = step.output.nearest.detach()
         near = cosines[:, : step.num_seen].amax(-1)
         least = step.labeled(near).quantile(self.novel_below)
-        first = 0 if self.novel_among == "all" else step.num_seen
-        taken = step.unlabeled(cosines)[:, first:].argmax(-1) + first
+        offered = step.unlabeled(cosines).clone()
+        if self.novel_among == "novel":
+            offered[:, : step.num_seen] = -torch.inf
+        taken = offered.argmax(-1)
         is_novel = (step.unlabeled(near) < least) & (taken >= step.num_seen)
         novel = torch.where(is_novel, taken, NO_CLASS)
         classes = label_rows(step)

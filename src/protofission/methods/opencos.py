@@ -69,6 +69,11 @@ class OpenCos(Method[OpenCosTargets]):
         """The means of the classes follow the features."""
         return True
 
+    @property
+    def scores_by_survey(self) -> bool:
+        """They are what strangers are told by."""
+        return True
+
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """Class means, and mean and deviation of the labeled cosines: at first all are inside."""
         memory = nn.Module()

@@ -124,15 +124,9 @@ class OpenLDN(Method[OpenLDNTargets]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(net_width=self.net_width)
-        for name in ("base_threshold", "closed_threshold"):
-            value = getattr(self, name)
-            require(0 < value <= 1, f"{name} = {value} must be above 0, at most 1.")
         for name in ("base_share", "chosen_share"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
-        for name in ("inner_rate", "net_rate"):
-            value = getattr(self, name)
-            require(value > 0, f"{name} = {value} must be above 0.")
 
     @property
     def views(self) -> Views:
@@ -157,7 +151,7 @@ class OpenLDN(Method[OpenLDNTargets]):
     @property
     def surveys(self) -> bool:
         """Novel classes choose images of the whole pool."""
-        return True
+        return self.base_share < 1
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The net, and the chosen images: none at first."""

@@ -54,10 +54,6 @@ class Orca(Method[OrcaTargets]):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.margin_cap >= 0, f"margin_cap = {self.margin_cap} must be at least 0.")
-        require(
-            0 < self.hard_threshold <= 1,
-            f"hard_threshold = {self.hard_threshold} must be above 0, at most 1.",
-        )
 
     @property
     def views(self) -> Views:

@@ -71,14 +71,10 @@ class OwMatch(Method[OwMatchTargets]):
         """Heads beyond the seen classes are slots for novel ones."""
         return "heads"
 
-    def check(self, head: HeadSpec) -> None:
-        """Self-labels are made of cosines."""
-        super().check(head)
-        require(
-            head.kind == "cosine" or (head.kind == "fission" and head.similarity == "cosine"),
-            f"head.kind = {head.kind} does not fit owmatch, which balances cosines: use a cosine "
-            "head, or fission with head.similarity=cosine.",
-        )
+    @property
+    def wants_cosines(self) -> bool:
+        """Self-labels are made of them."""
+        return True
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """Earlier cosines of both views, and how sure the model is of groups and classes."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from protofission.errors import require
 from protofission.fission import check_sizes
 from protofission.methods.base import Method, Novel, label_rows
-from protofission.methods.dtc import risen
+from protofission.methods.ramps import risen
 from protofission.records import NO_CLASS, Step, Targets, Term, Terms, Views
 
 TINY = 1e-7
@@ -57,10 +57,6 @@ class RankStats(Method[RankStatsTargets]):
         require(
             0 <= self.transfer_share < 1,
             f"transfer_share = {self.transfer_share} must be at least 0 and below 1.",
-        )
-        require(
-            0 < self.hard_threshold <= 1,
-            f"hard_threshold = {self.hard_threshold} must be above 0, at most 1.",
         )
 
     @property

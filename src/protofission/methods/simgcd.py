@@ -57,10 +57,6 @@ class SimGCD(Method[SimGCDTargets]):
         for name in ("supervised_weight", "teacher_warmup"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
-        require(
-            0 < self.hard_threshold <= 1,
-            f"hard_threshold = {self.hard_threshold} must be above 0, at most 1.",
-        )
         check_sizes(projection_width=self.projection_width, projection_size=self.projection_size)
 
     @property
@@ -77,6 +73,11 @@ class SimGCD(Method[SimGCDTargets]):
     def novel(self) -> Novel:
         """Heads beyond the seen classes are slots for novel ones."""
         return "heads"
+
+    @property
+    def wants_cosines(self) -> bool:
+        """The teacher's temperature divides them."""
+        return True
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The projection."""

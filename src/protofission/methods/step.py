@@ -67,7 +67,7 @@ class Unzipping(Method[UnzippingTargets]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(neighbours=self.neighbours)
-        for name in ("margin", "ridge", "projection_rate"):
+        for name in ("margin", "ridge"):
             value = getattr(self, name)
             require(value > 0, f"{name} = {value} must be above 0.")
 
@@ -85,6 +85,16 @@ class Unzipping(Method[UnzippingTargets]):
     def surveys(self) -> bool:
         """Sigma and the class centres are those of all labeled images."""
         return True
+
+    @property
+    def scores_by_survey(self) -> bool:
+        """They are what strangers are told by."""
+        return True
+
+    @property
+    def trusts(self) -> bool:
+        """No image of the pool is taken for a class."""
+        return False
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> Unzipped:
         """P at random, Sigma = I - ridge I, all centres at 0."""

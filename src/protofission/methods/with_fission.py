@@ -124,6 +124,16 @@ class WithFission(Method[T]):
         return self.base.surveys
 
     @property
+    def scores_by_survey(self) -> bool:
+        """The base's."""
+        return self.base.scores_by_survey
+
+    @property
+    def trusts(self) -> bool:
+        """The base's."""
+        return self.base.trusts
+
+    @property
     def begins(self) -> float:
         """The base's."""
         return self.base.begins

@@ -142,7 +142,7 @@ class ReciprocalHead(nn.Module):
 class StudentHead(nn.Module):
     """sim = -log(1 + |A f - c|^2), whose softmax is Student's t about C centres: DTC's head.
 
-    A maps the D features to as many dimensions as there are classes.
+    A maps the D features to as many dimensions as there are classes, at most D.
     """
 
     def __init__(
@@ -162,7 +162,12 @@ class StudentHead(nn.Module):
 
 
 def squared_distances(rows: Tensor, others: Tensor) -> Tensor:
-    """(N, K): |row - other|^2 by one matrix product, never below 0."""
+    """(N, K): |row - other|^2 by one matrix product, never below 0.
+
+    All are taken from the others' middle: far from it, differences of large squares are rough.
+    """
+    middle = others.mean(0)
+    rows, others = rows - middle, others - middle
     squares = rows.square().sum(-1, keepdim=True) + others.square().sum(-1)
     return (squares - 2 * rows @ others.T).clamp_min(0)
 
@@ -265,6 +270,10 @@ HeadKind = Literal[
 ]
 
 
+STARTING: tuple[HeadKind, ...] = ("cosine", "fission", "distance", "student", "averaged")
+"""The heads whose prototypes may start where features are."""
+
+
 @dataclass(frozen=True)
 class HeadSpec:
     """A head by its name and options."""
@@ -284,8 +293,8 @@ class HeadSpec:
     delta: float = 0.0
     """Start of delta (Eq. 2), fission only."""
     init: Literal["random", "data"] = "random"
-    """How prototypes start: random directions (the paper), or from the data (ours); cosine,
-    fission, distance and student only."""
+    """How prototypes start: random directions (the paper), or from the data (ours); not for a
+    linear head, a projection or reciprocal points."""
     norm: bool = False
     """Batch norm between the layers of a projection."""
 
@@ -300,8 +309,8 @@ class HeadSpec:
         if self.init == "data":
             require(
                 self.can_start_from_data,
-                f"init = data is for cosine, fission, distance and student heads, not for "
-                f"{self.kind}: leave it at random.",
+                f"init = data is for {', '.join(STARTING)} heads, not for {self.kind}: leave it at "
+                "random.",
             )
             require(
                 self.kind != "fission" or self.similarity == "cosine",
@@ -310,9 +319,14 @@ class HeadSpec:
             )
 
     @property
+    def has_cosines(self) -> bool:
+        """Whether its similarities are cosines with prototypes that learn."""
+        return self.kind == "cosine" or (self.kind == "fission" and self.similarity == "cosine")
+
+    @property
     def can_start_from_data(self) -> bool:
         """Whether it has prototypes that may start where features are."""
-        return self.kind in ("cosine", "fission", "distance", "student", "averaged")
+        return self.kind in STARTING
 
     @property
     def slots(self) -> int:

@@ -82,7 +82,7 @@ BALL = Space(squared_distances, plain_means, Tensor.clone, 4.0)
 def start_from_data(
     head: nn.Module, labeled: Tensor, labels: Tensor, pool: Tensor, num_seen: int, seed: int
 ) -> None:
-    """Set the prototypes of a cosine, fission, distance or student head by features, in place.
+    """Set the prototypes of a head by features, in place.
 
     A seen class starts at the mean direction of its labeled features, a novel one at that of a
     cluster of the pool; fission's V prototypes start at the k-means centres of the same features,
@@ -91,32 +91,19 @@ def start_from_data(
     of all features along their principal axes, whatever the labels.
 
     Args:
-        labeled: (L, D) features.
+        labeled: (L, D) features; where there are none, S is 0 and every class a cluster.
         labels: (L,), in [0, S).
         pool: (U, D) features.
         num_seen: S.
     """
-    if isinstance(head, FissionHead) and head.similarity == "cosine":
-        shared: Tensor = head.g
-    elif isinstance(head, CosineHead):
-        shared = head.weight
-    elif isinstance(head, AveragedHead):
-        shared = head.means
-    elif isinstance(head, DistanceHead):
-        shared = head.prototypes
-    elif isinstance(head, StudentHead):
-        shared = head.centres @ head.axes
-    else:
-        raise InputError(
-            "A start from the data is for cosine, distance and student heads, and fission heads "
-            f"that compare by cosine, but this is {type(head).__name__}: let it start at random."
-        )
+    shared = _placed(head)
     classes, width = len(shared), shared.shape[-1]
     check_features(labeled, width)
     check_features(pool, width)
     require(num_seen <= classes, f"num_seen = {num_seen} is above the head's {classes} classes.")
-    check_labels(labels, len(labeled), num_seen)
-    require(int(labels.min()) >= 0, "A labeled feature has no class (-1): leave it to the pool.")
+    if len(labeled):
+        check_labels(labels, len(labeled), num_seen)
+    require(bool((labels >= 0).all()), "A labeled feature has no class (-1): leave it to the pool.")
     generator = step_rng(seed, 0, "start of prototypes")
     if isinstance(head, DistanceHead):
         _start_in_ball(head, labeled, labels, pool, num_seen, generator)
@@ -136,6 +123,25 @@ def start_from_data(
             share = mixing(head.delta[c, :used]).double().cpu()
             local = local_parts(centre, split(rows, used, generator), share)
             head.l[c, :used] = local.to(head.l)
+
+
+def _placed(head: nn.Module) -> Tensor:
+    """(C, ..., D): what places a head's classes among the features."""
+    match head:
+        case FissionHead() if head.similarity == "cosine":
+            return head.g
+        case CosineHead():
+            return head.weight
+        case AveragedHead():
+            return head.means
+        case DistanceHead():
+            return head.prototypes
+        case StudentHead():
+            return head.centres @ head.axes
+    raise InputError(
+        "A start from the data is for cosine, averaged, distance and student heads, and fission "
+        f"heads that compare by cosine, but this is {type(head).__name__}: let it start at random."
+    )
 
 
 def _start_in_ball(
