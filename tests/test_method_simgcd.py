@@ -16,6 +16,7 @@ from protofission.methods import SimGCD, WithFission
 from protofission.methods.contrast import class_contrast
 from protofission.methods.simclr import nt_xent
 from protofission.methods.simgcd import Projection
+from protofission.models.heads import HeadSpec
 from protofission.records import NO_CLASS, Sizes, total
 from reference import contrast as scalar_contrast
 from reference import simgcd as scalar
@@ -209,3 +210,10 @@ def test_class_contrast_has_a_finite_gradient_where_nobody_has_a_class():
 def test_bad_options_are_refused_by_name(options, message):
     with pytest.raises(InputError, match=message):
         SimGCD(**options)
+
+
+@pytest.mark.parametrize("head", [HeadSpec("linear"), HeadSpec("fission", similarity="euclidean")])
+def test_a_head_without_cosines_is_refused(head):
+    with pytest.raises(InputError, match=r"^head\.kind = (linear|fission) does not fit"):
+        SimGCD().check(head)
+    SimGCD().check(HeadSpec("fission"))
