@@ -116,16 +116,17 @@ def test_the_weights_of_the_two_forces(name, method):
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name.endswith("/literal")])
-def test_a_literal_preset_changes_the_method_alone_and_on_features_the_start(name):
+def test_a_literal_preset_changes_the_method_alone_and_on_features_the_head(name):
     for method in METHODS:
         ours, words = preset(name.removesuffix("/literal"), method), preset(name, method)
-        start = METHODS[method].head.init
-        assert words.head.init == start
+        own = METHODS[method].head
+        assert words.head == own
         if name.startswith("features"):
-            found = METHODS[method]
-            from_data = (found.discovers and found.head.can_start_from_data) or method == "cpl"
+            starts = METHODS[method].discovers and own.can_start_from_data
+            from_data = starts or method in ("cpl", "rankstats")
             assert ours.head.init == ("data" if from_data else "random")
-            ours = replace(ours, head=replace(ours.head, init=start))
+            assert ours.head.kind == ("cosine" if method == "rankstats" else own.kind)
+            ours = replace(ours, head=own)
         assert replace(words, method=ours.method) == ours
     fission = preset(name, "orca+pf").method
     if not name.startswith("digits"):

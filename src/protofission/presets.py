@@ -237,12 +237,11 @@ def _for_features(method: Method[Any]) -> Method[Any]:
 
 
 def features_literally(dataset: Paper, name: str) -> Experiment:
-    """Features of a frozen encoder, the paper's words to the letter and the methods' own starts."""
+    """Features of a frozen encoder, the paper's words to the letter and the methods' own heads."""
     experiment = features(dataset, name)
     own = experiment_of(name)
     method = _on(dataset, own, experiment.recipe).method
-    head = replace(experiment.head, init=own.head.init)
-    return replace(experiment, head=head, method=literally(method))
+    return replace(experiment, head=own.head, method=literally(method))
 
 
 _SIMCLR = Recipe(
