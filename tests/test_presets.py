@@ -120,8 +120,8 @@ def test_a_literal_preset_changes_the_method_alone_and_on_features_the_head(name
     for method in METHODS:
         ours, words = preset(name.removesuffix("/literal"), method), preset(name, method)
         own = METHODS[method].head
-        assert words.head == own
         if name.startswith("features"):
+            assert words.head == own
             starts = METHODS[method].discovers and own.can_start_from_data
             from_data = starts or method in ("cpl", "rankstats")
             assert ours.head.init == ("data" if from_data else "random")
