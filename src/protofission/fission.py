@@ -348,7 +348,8 @@ def check_features(features: Tensor, num_features: int) -> None:
         f"Features have the shape {tuple(features.shape)}, but the head wants (N, {num_features}).",
     )
     if not torch.compiler.is_compiling():
-        if bool(features.sum().isfinite()):  # one pass, and no NaN or infinity can hide in a sum
+        total = features.detach().sum().item()  # one pass, in which no NaN or infinity can hide
+        if math.isfinite(total):
             return
         bad = len(features) - int(features.isfinite().all(-1).sum())
         require(

@@ -30,12 +30,12 @@ class IndexStream:
         """(batch,): the indices of a step."""
         if not self.batch:
             return torch.empty(0, dtype=torch.long)
-        position = step * self.batch + torch.arange(self.batch)
-        epochs = torch.div(position, self.size, rounding_mode="floor")
-        parts = [
-            self._permutation(epoch)[position[epochs == epoch] % self.size]
-            for epoch in sorted(set(epochs.tolist()))
-        ]
+        start, stop = step * self.batch, (step + 1) * self.batch
+        parts = []
+        while start < stop:
+            epoch, place = divmod(start, self.size)
+            parts.append(self._permutation(epoch)[place : place + stop - start])
+            start += len(parts[-1])
         return torch.cat(parts)
 
     def _permutation(self, epoch: int) -> Tensor:

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protofission.errors import require
-from protofission.fission import unit
 from protofission.methods.base import Method, Novel, label_rows
 from protofission.models.heads import HeadSpec
 from protofission.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
@@ -165,7 +164,7 @@ def class_partners(labels: Tensor, generator: torch.Generator) -> Tensor:
 
 def nearest_partners(space: Tensor, first: int = 0) -> Tensor:
     """(N - first,): for each row from `first` on, the other row of all of the highest cosine."""
-    units = unit(space)
+    units = F.normalize(space, dim=-1)
     with all_threads():
         cosines = units[first:] @ units.T
     cosines[:, first:].fill_diagonal_(-torch.inf)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from protofission.errors import check_choices, require
 from protofission.fission import check_sizes
 from protofission.models.backbones import Statistics
-from protofission.threads import linear
+from protofission.threads import all_threads, linear
 
 
 @dataclass(frozen=True)
@@ -121,4 +121,6 @@ class Adapter(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """(N, inputs) to (N, D)."""
         scale = 1 / self.deviation
-        return cast(Tensor, self.layers(torch.addcmul(-self.mean * scale, features, scale)))
+        with all_threads():
+            rows = torch.addcmul(-self.mean * scale, features, scale)
+        return cast(Tensor, self.layers(rows))
