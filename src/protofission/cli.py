@@ -648,7 +648,13 @@ def methods(name: str | None = None, /, *, preset: str = "digits") -> None:
     if name is None:
         width = max(map(len, METHODS))
         for known, method in METHODS.items():
-            print(f"{known:<{width}}  {summary_of(method)}")
+            print(
+                textwrap.fill(
+                    f"{known:<{width}}  {summary_of(method)}",
+                    shutil.get_terminal_size().columns,
+                    subsequent_indent=" " * (width + 2),
+                )
+            )
         return
     for key, option in options(experiment(preset, name)).items():
         print(f"{key} = {option.value}")
@@ -924,10 +930,11 @@ def wrapped(text: str) -> str:
 
 
 def summary_of(value: object) -> str:
-    """The first line of a class's docstring, a method's base named where it has one."""
-    line = (type(value).__doc__ or "").partition("\n")[0]
+    """The first line of a class's docstring; of a method with fission, what it is based on."""
     base = getattr(value, "base", None)
-    return f"{line} Base: {type(base).__name__}." if base else line
+    if base is not None:
+        return f"{type(base).__name__} with prototype fission: L_cst and L_div."
+    return (type(value).__doc__ or "").partition("\n")[0]
 
 
 def main() -> None:
