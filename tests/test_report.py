@@ -251,6 +251,16 @@ def test_the_histogram_tells_the_auc() -> None:
     assert {"known classes (6)", "strangers (6)"} <= set(texts(drawn))
 
 
+def test_curves_of_all_methods_have_room_and_lines_of_their_own(tmp_path: Path) -> None:
+    one = result(tmp_path)
+    drawn = {n: figures.curves({f"method {m}": [one] for m in range(n)}, "all") for n in (4, 38)}
+    heights = {n: float(re.findall(r'viewBox="0 0 \S+ (\S+)"', d)[0]) for n, d in drawn.items()}
+    assert heights[38] - heights[4] > 17 * 10  # a legend of two columns, nine points a line
+    assert {f"method {m}" for m in range(38)} <= set(texts(drawn[38]))
+    styles = re.findall(r'<path d="[^"]*" clip-path="[^"]*" style="([^"]*)"', drawn[38])
+    assert len({style for style in styles if "stroke-width: 1.6" in style}) == 38
+
+
 def test_curves_are_means_over_seeds_in_bands(tmp_path: Path) -> None:
     one, two = (
         figures.curves(by_method([result(tmp_path, seed=s) for s in range(n)]), "loss")

@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import re
 import shlex
 import shutil
 import signal
@@ -17,7 +18,7 @@ import pytest
 
 from conftest import Call
 from protofission.errors import InputError
-from protofission.experiment import as_json
+from protofission.experiment import Experiment, as_json
 from protofission.folder import RunFolder
 from protofission.methods import METHODS
 from protofission.options import override
@@ -383,6 +384,28 @@ def test_runs_made_one_by_one_are_put_together(tmp_path: Path):
     (damaged / "experiment.json").write_text("{}")
     with pytest.raises(InputError, match="missing or damaged"):
         gathered(run_folders([damaged]))
+
+
+@pytest.mark.parametrize("kept", ["{0}/runs/{1}", "moved/since/{1}"])
+def test_seeds_that_start_from_weights_of_their_own_are_one_row(tmp_path: Path, kept: str):
+    def put(name: str, experiment: Experiment) -> None:
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "experiment.json").write_text(as_json(experiment))
+
+    for seed in (0, 1):
+        start, own = (replace(preset("digits", name), seed=seed) for name in ("simclr", "orca"))
+        put(f"start{seed}", start)
+        put(f"longer{seed}", override(start, "recipe.epochs=21"))
+        for first in ("start", "longer"):
+            weights = kept.format(tmp_path, f"{first}{seed}")
+            put(f"orca-{first}{seed}", override(own, f"backbone.weights={weights}"))
+    found, runs = gathered(run_folders([tmp_path / "runs"]))
+    rows = sorted({case.row for case in found.cases})
+    assert len(rows) == 2
+    assert all(re.fullmatch(r"orca, backbone.weights=simclr-[0-9a-f]{8}", row) for row in rows)
+    assert sorted((run.case.row, run.seed) for run in runs) == [
+        (r, s) for r in rows for s in (0, 1)
+    ]
 
 
 def test_methods_that_do_not_classify_are_not_in_the_table():

@@ -57,7 +57,7 @@ class Matching(nn.Module):
 
 @dataclass(frozen=True)
 class T2T(Method[TrashTargets]):
-    """A pretext task for all images at all times; pseudo-labels for those that match a class.
+    """A pretext task for the whole pool; pseudo-labels for images that match a class.
 
     matching: binary cross entropy of an image with its class (1), the likeliest wrong class (0) and
     any other class (0), a third each. doubt: the binary entropy of an unlabeled image's matches,

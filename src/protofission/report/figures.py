@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -23,6 +24,8 @@ Floats = NDArray[np.float64]
 
 PANEL = (4.2, 3.2)
 SQUARE = (4.2, 4.2)
+LEGEND_LINE = 0.17
+"""Inches."""
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 READABLE = 20
@@ -66,7 +69,11 @@ def curves(groups: Groups, kind: str) -> Markup:
 
     ends = [f"{method} ends at {values[:, -1].mean():.3g}" for method, values in shown.items()]
     label = f"{title}, {unit} by epoch: {'; '.join(ends) or 'nothing to judge'}."
-    return svg(f"curve-{kind}", label, draw, PANEL)
+    width, height = PANEL
+    below = max(
+        0, math.ceil(len(series) / 2) - 2
+    )  # lines of the legend that a panel has no room for
+    return svg(f"curve-{kind}", label, draw, (width, height + below * LEGEND_LINE))
 
 
 def _series(group: Sequence[Result], value: Callable[[Epoch], float]) -> Floats:
@@ -79,6 +86,7 @@ def _curve(axes: Axes, place: int, method: str, values: Floats) -> None:
     judged = np.isfinite(values).all(0)  # the test set may not have been asked at every epoch
     epochs, values = np.flatnonzero(judged) + 1, values[:, judged]
     colour = OKABE_ITO[place % len(OKABE_ITO)]
+    style = place + place // len(OKABE_ITO)  # colours come again with another dash and marker
     if len(values) > 1:
         axes.fill_between(
             epochs, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0
@@ -87,9 +95,9 @@ def _curve(axes: Axes, place: int, method: str, values: Floats) -> None:
         epochs,
         values.mean(0),
         color=colour,
-        linestyle=DASHES[place % len(DASHES)],
+        linestyle=DASHES[style % len(DASHES)],
         linewidth=1.6,
-        marker=MARKERS[place % len(MARKERS)],
+        marker=MARKERS[style % len(MARKERS)],
         markersize=4,
         markevery=(place % 4 if len(epochs) > 6 else 0, max(1, len(epochs) // 6)),
         label=method,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,19 @@ class _Found:
         found = {key: value for key, value in wanted.items() if key.startswith("data.") == data}
         if data and self.folder.has("store.json"):
             found |= {f"store.{k}": str(v)[:8] for k, v in self.folder.plain("store").items()}
+        if found.get("backbone.weights") is not None:
+            found["backbone.weights"] = self._origin(str(found["backbone.weights"]))
         return found
+
+    def _origin(self, weights: str) -> str:
+        """How weights were trained, whatever the seed; where nothing tells, their name."""
+        for path in (Path(weights), self.folder.path.parent / Path(weights).name):
+            run = RunFolder(path)
+            if run.has("experiment.json"):
+                plain = {**run.read("experiment.json", _experiment), "seed": None}
+                text = json.dumps(plain, sort_keys=True)
+                return f"{plain['name']}-{sha256(text.encode()).hexdigest()[:8]}"
+        return weights
 
 
 _NO_OPTIONS = ("name", "seed", "data.store", "data.folder")
