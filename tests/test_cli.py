@@ -105,9 +105,11 @@ def test_help_shows_examples_and_fits_eighty_columns() -> None:
     assert "protofission demo --seeds 5" in in_a_process("demo", "--help").stdout
 
 
-def test_methods_lists_names_and_options() -> None:
-    assert "orca+pf" in in_a_process("methods").stdout
-    options = in_a_process("methods", "orca+pf").stdout
+def test_methods_lists_names_and_options(call: Call) -> None:
+    listed = call("methods").out
+    assert "orca+pf" in listed
+    assert max(map(len, listed.splitlines())) <= 80
+    options = call("methods", "orca+pf").out
     assert "method.base.entropy_on = both" in options
     assert "head.prototypes = 5" in options
 
@@ -169,18 +171,24 @@ def test_an_interrupted_demo_says_what_is_kept(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
-def test_finished_runs_are_kept_and_other_options_make_other_runs(tmp_path: Path) -> None:
+def test_finished_runs_are_kept_other_options_make_others_and_a_damaged_one_is_named(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     arguments = ["demo", "--methods", "orca", *QUICK]
-    assert in_a_process(*arguments, cwd=tmp_path).returncode == 0
+    assert call(*arguments).code == 0
     runs = {p: (p / "finished").stat().st_mtime_ns for p in (tmp_path / "demo" / "runs").iterdir()}
-    again = in_a_process(*arguments, cwd=tmp_path)
-    assert len(re.findall("kept", again.stdout)) == 2
-    assert (
-        in_a_process(*arguments, "--set", "method.entropy_weight=9", cwd=tmp_path).returncode == 0
-    )
+    assert len(re.findall("kept", call(*arguments).out)) == 2
+    assert call(*arguments, "--set", "method.entropy_weight=9").code == 0
     now = {p: (p / "finished").stat().st_mtime_ns for p in (tmp_path / "demo" / "runs").iterdir()}
     assert runs.items() <= now.items()
     assert len(now) == len(runs) + 1
+    for metrics in tmp_path.glob("demo/runs/orca-*/metrics.json"):
+        metrics.write_text("{")
+    done = call(*arguments)
+    assert done.code == 2
+    assert "metrics.json is missing or damaged: delete the folder" in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_another_start_makes_another_run(tmp_path: Path) -> None:
@@ -196,28 +204,20 @@ def test_the_seeds_are_so_many_from_the_first_on(tmp_path: Path) -> None:
     assert [job.experiment.seed for job in jobs] == [5, 5, 6, 6]
 
 
-def test_a_damaged_run_is_named(tmp_path: Path) -> None:
-    arguments = ["demo", "--methods", "orca", *QUICK]
-    assert in_a_process(*arguments, cwd=tmp_path).returncode == 0
-    (metrics,) = tmp_path.glob("demo/runs/orca-*/metrics.json")
-    metrics.write_text("{")
-    done = in_a_process(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "metrics.json is missing or damaged: delete the folder" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_split_is_shown_written_and_verified(tmp_path: Path) -> None:
-    shown = in_a_process("split", "orca", "--out", "orca.json", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    assert "labeled: 465" in shown.stdout
-    again = in_a_process("split", "orca.json", cwd=tmp_path)
-    assert "orca.json is the split orca of digits, verified." in again.stdout
+def test_a_split_is_shown_written_and_verified(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = call("split", "orca", "--out", "orca.json")
+    assert shown.code == 0, shown.err
+    assert "labeled: 465" in shown.out
+    again = call("split", "orca.json")
+    assert "orca.json is the split orca of digits, verified." in again.out
     text = (tmp_path / "orca.json").read_text()
     (tmp_path / "orca.json").write_text(text.replace('"seed": 0', '"seed": 1'))
-    other = in_a_process("split", "orca.json", cwd=tmp_path)
-    assert other.returncode == 2
-    assert other.stderr.count("\n") == 1
+    other = call("split", "orca.json")
+    assert other.code == 2
+    assert other.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
