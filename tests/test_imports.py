@@ -13,7 +13,7 @@ LAYERS = [
     ["methods", "novel", "recognizer"],
     ["data"],
     ["experiment"],
-    ["presets", "optimizers"],
+    ["passes", "presets", "optimizers"],
     ["train"],
     ["embed", "evaluate", "learning"],
     ["fitted", "history", "rows", "trunks"],

@@ -10,7 +10,8 @@ from protofission.data.store import StoredViews
 from protofission.errors import InputError
 from protofission.experiment import Experiment
 from protofission.options import override
-from protofission.train import outputs, start, train
+from protofission.passes import outputs
+from protofission.train import start, train
 from protofission.trunks import cached_trunk, load_data
 from runs import small
 

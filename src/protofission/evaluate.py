@@ -30,10 +30,10 @@ from protofission.metrics import (
 from protofission.models.heads import single
 from protofission.models.model import Model
 from protofission.novel import clustered, names_of
+from protofission.passes import Plain, embedded, outputs
 from protofission.processes import ALONE, Processes
 from protofission.records import Output, Prototypes
 from protofission.scores import SCORES
-from protofission.train import Plain, embedded, outputs
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -18,7 +18,7 @@ from torch.func import functional_call
 
 from protofission.data.batches import Batches
 from protofission.data.datasets import Augmentations
-from protofission.data.images import TrainingData, floats
+from protofission.data.images import TrainingData
 from protofission.data.store import StoredViews
 from protofission.errors import require
 from protofission.experiment import Experiment, Recipe
@@ -28,6 +28,7 @@ from protofission.models.checkpoints import Fit, check_origin, load_backbone
 from protofission.models.model import Model
 from protofission.models.starts import start_from_data
 from protofission.optimizers import learning_rate, move_average, optimizer_of, own_optimizer
+from protofission.passes import CHUNK, Plain, embedded, survey_of
 from protofission.processes import ALONE, Processes
 from protofission.records import (
     NO_CLASS,
@@ -35,7 +36,6 @@ from protofission.records import (
     Output,
     Sizes,
     Step,
-    Survey,
     Targets,
     Terms,
     total,
@@ -43,10 +43,6 @@ from protofission.records import (
 from protofission.rng import step_rng
 from protofission.threads import one_thread
 
-Plain = Callable[[Tensor], Tensor]
-"""Makes of inputs what a backbone takes: `Augmentations.plain`."""
-CHUNK = 1024
-"""Images in one forward where no gradient is wanted."""
 LOOKED_AT = 10_000
 """Labeled images, and images of the pool, that prototypes may start from."""
 
@@ -280,7 +276,9 @@ def train(
             _start_head(data, augmentations, state.model, experiment, processes)
             state.forget_head()
         if method.surveys and number % per_epoch == 0:
-            method.survey(state.memory, _survey(state.model, data, augmentations.plain, processes))
+            method.survey(
+                state.memory, survey_of(state.model, data, augmentations.plain, processes)
+            )
         rate = learning_rate(recipe, number, num_steps, per_epoch)
         for group in state.optimizer.param_groups:
             group["lr"] = rate
@@ -375,16 +373,6 @@ def _trusted(step: Step, targets: Targets) -> float:
     return float((classes != NO_CLASS).any(0).float().mean())
 
 
-class Pass:
-    """The model's outputs for inputs, anew whenever they are gone through."""
-
-    def __init__(self, model: Model, inputs: Tensor, plain: Plain, processes: Processes) -> None:
-        self._all = model, inputs, plain, processes
-
-    def __iter__(self) -> Iterator[Output]:
-        return outputs(*self._all)
-
-
 def judged_memory(
     state: TrainState,
     experiment: Experiment,
@@ -397,51 +385,8 @@ def judged_memory(
     if not experiment.method.scores_by_survey:
         return memory
     memory = copy.deepcopy(memory)
-    experiment.method.survey(memory, _survey(model, data, plain, processes))
+    experiment.method.survey(memory, survey_of(model, data, plain, processes))
     return memory
-
-
-def _survey(model: Model, data: TrainingData, plain: Plain, processes: Processes) -> Survey:
-    return Survey(
-        Pass(model, data.labeled, plain, processes),
-        data.labels.to(processes.device),
-        Pass(model, data.unlabeled, plain, processes),
-    )
-
-
-@torch.no_grad()
-def outputs(
-    model: Model,
-    inputs: Tensor,
-    plain: Plain = floats,
-    processes: Processes = ALONE,
-) -> Iterator[Output]:
-    """The model's outputs for inputs, chunk by chunk, in evaluation mode.
-
-    Each process runs the backbone on its share of a chunk, and all see the outputs of the chunk.
-
-    Args:
-        plain: makes of inputs what the backbone takes, `Augmentations.plain`.
-    """
-    model.eval()
-    for chunk in torch.split(inputs, CHUNK * processes.share.size) if len(inputs) else ():
-        yield model.head(_embedded(model, chunk, plain, processes))
-
-
-def embedded(model: Model, inputs: Tensor, plain: Plain, processes: Processes = ALONE) -> Tensor:
-    """(n, D): the features of inputs, in evaluation mode."""
-    found = [output.features for output in outputs(model, inputs, plain, processes)]
-    return torch.cat(found) if found else torch.empty(0, model.backbone.num_features)
-
-
-def _embedded(model: Model, images: Tensor, plain: Plain, processes: Processes) -> Tensor:
-    """(n, D): the features of images that the processes share among them."""
-    own = images[processes.share.of(len(images))]
-    with processes.autocast():
-        features = model.backbone(plain(own.to(processes.device)).float()).float()
-    most = -(-len(images) // processes.share.size)
-    padded = nn.functional.pad(features, (0, 0, 0, most - len(own)))
-    return processes.gathered(padded)[: len(images)]
 
 
 def steps_per_epoch(recipe: Recipe, data: TrainingData) -> int:
