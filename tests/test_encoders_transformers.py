@@ -68,7 +68,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "vit": library.ViTModel(library.ViTConfig(**SIGHT)),
         "vit-classifier": library.ViTForImageClassification(library.ViTConfig(**SIGHT)),
         "bert": library.BertModel(library.BertConfig(**SMALL, vocab_size=9)),
-        "mae": library.ViTMAEModel(library.ViTMAEConfig(**SIGHT)),
+        "mae": library.ViTMAEModel(
+            library.ViTMAEConfig(
+                **{**SIGHT, "image_size": 64}
+            )  # enough patches to mask others each time
+        ),
         "convnext": library.ConvNextModel(
             library.ConvNextConfig(hidden_sizes=[4, 4, 4, 6], depths=[1, 1, 1, 1], num_channels=1)
         ),

@@ -8,8 +8,9 @@ from pathlib import Path
 LAYERS = [
     ["__init__", "errors"],
     ["clusters", "extras", "options", "records", "rng", "threads", "whole", "workers"],
-    ["calibration", "counting", "fission", "risks", "scores", "metrics", "typed_json"],
-    ["models", "processes"],
+    ["calibration", "counting", "products", "risks", "scores", "metrics", "typed_json"],
+    ["fission", "processes"],
+    ["models"],
     ["methods", "novel", "recognizer"],
     ["data"],
     ["experiment"],

@@ -20,9 +20,9 @@ from protofission.methods import METHODS
 from protofission.methods.inner import SmallNet, after_step
 from protofission.models.heads import CosineHead
 from protofission.models.model import Model
+from protofission.products import linear
 from protofission.records import Batch, Layout, Output, Step, total
 from protofission.rng import step_rng
-from protofission.threads import linear
 from protofission.train import Replay, TrainState, forward, start
 from reference.inner import Net
 from runs import digits, small

@@ -3,12 +3,16 @@
 import json
 import shutil
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from protofission import train
 from protofission.cli import main
 from protofission.data.given import store_features
 from protofission.errors import InputError
@@ -17,8 +21,10 @@ from protofission.folder import RunFolder
 from protofission.models.model import Model
 from protofission.options import override
 from protofission.presets import preset
+from protofission.records import Batch
 from protofission.rng import step_rng
 from protofission.run import perform
+from protofission.threads import ahead
 from stores import CLASSES, features, made
 
 
@@ -55,6 +61,38 @@ def test_a_run_stopped_and_resumed_ends_in_the_same_bits(name: str, init: str, t
     assert found["backbone.mean"].abs().sum() > 0  # what standardises is among the weights
     if name == "orca+pf":
         assert whole.summary().strict.seen > 0.9
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_batches_that_are_read_ahead_end_in_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    experiment = short(made(tmp_path / "store").folder, "orca+pf")
+    ends, readers = [], []
+    for wanted in (True, False):
+
+        def noted(make: Callable[[int], Batch], wanted: bool, really: bool = wanted) -> Any:
+            def read(number: int) -> Batch:
+                readers.append(threading.current_thread().name)
+                return make(number)
+
+            return ahead(read, really)
+
+        monkeypatch.setattr(train, "ahead", noted)
+        folder = RunFolder(tmp_path / f"ahead {wanted}")
+        for _ in perform(experiment, experiment.data.load(), folder):
+            pass
+        ends.append((folder.path / "weights.safetensors").read_bytes())
+    assert readers == ["MainThread"] + ["ahead_0"] * 11 + ["MainThread"] * 12
+    assert ends[0] == ends[1]
 
 
 def test_the_features_of_another_encoder_are_refused_on_resume(tmp_path: Path):

@@ -15,8 +15,8 @@ from torch import Tensor
 from builders import rng
 from protofission.data import geometry, views
 from protofission.data.augment import DIGITS
+from protofission.data.augmentations import Augmentations
 from protofission.data.batches import Batches
-from protofission.data.datasets import Augmentations
 from protofission.data.images import ImageSet, ImageSets, TrainingData, divide
 from protofission.data.simclr import SimCLR
 from protofission.data.splits import Labeling, spec_of, verify

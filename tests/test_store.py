@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protofission.data import filling
+from protofission.data.augmentations import Wanted
 from protofission.data.batches import Batches
 from protofission.data.datasets import DataSpec
 from protofission.data.filling import fill
@@ -20,7 +21,7 @@ from protofission.data.splits import spec_of
 from protofission.data.store import Store, StoredViews
 from protofission.errors import InputError
 from protofission.methods import METHODS
-from protofission.records import WHOLE, Share, Views
+from protofission.records import WHOLE, Share, ViewName, Views
 from protofission.rng import step_rng
 from stores import CLASSES, COUNTS, WIDTH, features, made
 
@@ -73,6 +74,21 @@ def test_versions_depend_on_seed_and_step_and_not_on_the_share(store: Store):
     assert not torch.equal(drawn(3, 5), drawn(3, 6))
     halves = torch.cat([drawn(3, 5, Share(rank, 2)) for rank in range(2)])
     assert torch.equal(drawn(3, 5), halves)
+
+
+@pytest.mark.parametrize("names", [("weak", "weak"), ("plain", "plain"), ("weak", "plain")])
+def test_views_together_are_the_views_one_by_one(store: Store, names: tuple[ViewName, ...]):
+    stored, rows = StoredViews(store), torch.tensor([5, 0, 239, 17])
+    if "weak" not in names:
+        rows = torch.cat([rows, torch.tensor([240, 299])])  # some of the test images
+    for share in (WHOLE, Share(1, 3)):
+        wanted = [Wanted(names[0], rows), Wanted(names[1], rows[:3], 1), Wanted(names[1], rows)]
+        one_by_one = [
+            stored.view(w.name, w.images, step_rng(0, 4, "views"), share, w.nth) for w in wanted
+        ]
+        together = stored.views(wanted, step_rng(0, 4, "views"), share)
+        assert together.dtype == torch.float32
+        assert torch.equal(together, torch.cat(one_by_one).float())
 
 
 def test_a_batch_of_a_store_is_laid_out_as_one_of_images(store: Store):

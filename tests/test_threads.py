@@ -1,14 +1,12 @@
-"""Threads: what is put aside comes back, and a product is the same whoever computes it."""
+"""Threads: what is put aside comes back, and what is made beforehand is what was asked for."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
 
-from protofission.threads import all_threads, linear, one_thread
+from protofission.threads import ahead, all_threads, one_thread
 
 
 @pytest.fixture(autouse=True)
@@ -37,32 +35,48 @@ def test_threads_are_put_aside_taken_back_for_a_while_and_restored() -> None:
         assert torch.get_num_threads() == 3
 
 
-def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    shapes = ((5, 4), (3, 4), (3,))
-    rows, weight, bias = (
-        torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in shapes
-    )
-    return rows, weight, bias
+def test_values_are_made_beforehand_in_a_thread_of_their_own_and_kept_for_their_number() -> None:
+    made: list[tuple[int, str, int]] = []
+
+    def square(number: int) -> int:
+        made.append((number, threading.current_thread().name, torch.get_num_threads()))
+        return number * number
+
+    with ahead(square) as upcoming:
+        assert upcoming.at(3) == 9
+        upcoming.begin(4)
+        upcoming.wait()
+        assert len(made) == 2
+        assert upcoming.at(4) == 16
+        upcoming.begin(5)
+        assert upcoming.at(7) == 49  # not the one that was begun
+        assert upcoming.at(5) == 25
+    me = threading.current_thread().name
+    assert made[:2] == [(3, me, 3), (4, "ahead_0", 1)]
+    assert set(made[2:]) == {(5, "ahead_0", 1), (7, me, 3), (5, me, 3)}
+    assert torch.get_num_threads() == 3
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 
-def test_a_linear_map_is_that_of_torch_and_so_are_its_gradients() -> None:
-    mine, theirs = ([t.clone().requires_grad_() for t in drawn(0)] for _ in range(2))
-    pull = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    with one_thread():
-        linear(*mine).backward(pull)
-    F.linear(*theirs).backward(pull)
-    torch.testing.assert_close(linear(*mine), F.linear(*theirs))
-    for own, other in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(own.grad, other.grad)
-    leaves = [t.requires_grad_() for t in drawn(2)]
-    assert gradcheck(linear, leaves)
-    assert gradgradcheck(linear, leaves)
-    rows, weight, bias = drawn(3)
-    frozen = linear(rows, weight, bias.requires_grad_())
-    frozen.sum().backward()
-    assert bias.grad is not None
-    several = torch.stack([rows, 2 * rows])
-    torch.testing.assert_close(
-        torch.vmap(linear, (0, None, None))(several, weight, bias), F.linear(several, weight, bias)
-    )
+@pytest.mark.parametrize("alone", [False, True])
+def test_without_a_second_core_or_the_wish_all_is_made_when_asked_for(alone: bool) -> None:
+    if alone:
+        torch.set_num_threads(1)
+    made: list[str] = []
+    with ahead(lambda number: made.append(threading.current_thread().name), alone) as upcoming:
+        upcoming.begin(1)
+        upcoming.wait()
+        assert not made
+        upcoming.at(1)
+    assert made == [threading.current_thread().name]
+
+
+def test_what_fails_beforehand_fails_where_it_is_asked_for() -> None:
+    def fail(number: int) -> int:
+        return number // 0
+
+    with ahead(fail) as upcoming:
+        upcoming.begin(1)
+        upcoming.wait()
+        with pytest.raises(ZeroDivisionError):
+            upcoming.at(1)

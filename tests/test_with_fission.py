@@ -82,6 +82,21 @@ def test_one_prototype_makes_consistency_the_max_risk_and_the_diversities_zero(n
     assert terms["local_diversity"].value.item() == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("name", BASES)
+def test_max_logits_and_slots_are_charged_as_if_each_were_alone(name):
+    case = make_case(WithFission(BASES[name]))
+    step = case.step()
+    targets = case.method.decide(step)
+    terms = case.method.charge(step, targets)
+    for found, alone in zip(terms, case.method.risk(step, targets, step.logits), strict=False):
+        assert (found.name, found.weight) == (alone.name, alone.weight)
+        assert_close(found.value, alone.value)
+    own = BASES[name].slot_targets(targets)
+    slots = step.output.slot_logits.unbind(-1)
+    each = torch.stack([total(case.method.risk(step, own, logits)) for logits in slots])
+    assert_close({term.name: term.value for term in terms}["consistency"], each.mean())
+
+
 def reordered(case: Case, order: list[int], classes: slice) -> Case:
     """The same case with the slots of some classes in another order, everywhere."""
     head = make_head(HeadSpec("fission", prototypes=4), len(case.head.g), 0)

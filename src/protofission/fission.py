@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, cast, get_args
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protofission.errors import require, unknown
+from protofission.products import cosines
 from protofission.records import Output, Prototypes
 
 Similarity = Literal["cosine", "euclidean", "mahalanobis"]
@@ -63,7 +64,7 @@ def similarity(
     """
     flat = prototypes.flatten(0, 1)  # (C V, D)
     if kind == "cosine":
-        sims = unit(features) @ unit(flat).T
+        sims = cosines(features, flat)
     else:
         if precision_root is not None:
             features, flat = features @ precision_root, flat @ precision_root
@@ -283,30 +284,9 @@ class FissionHead(nn.Module):
         return Output(features, sims, max_logits(sims), prototypes, self.temperature, self.offset)
 
 
-class _Unit(torch.autograd.Function):
-    """`F.normalize` with a gradient of a few passes over memory in the place of a dozen."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(vectors: Tensor) -> Tensor:
-        return F.normalize(vectors, dim=-1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs, output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        vectors, units = ctx.saved_tensors
-        lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp_min(1e-12)
-        along = torch.linalg.vecdot(units, grad)[..., None]
-        return torch.addcmul(grad, units, along, value=-1) / lengths
-
-
 def unit(vectors: Tensor) -> Tensor:
     """Vectors made of length 1 along the last dimension; 0 stays 0."""
-    return cast(Tensor, _Unit.apply(vectors))  # type: ignore[no-untyped-call]
+    return F.normalize(vectors, dim=-1)
 
 
 def random_directions(*shape: int, generator: torch.Generator | None = None) -> Tensor:

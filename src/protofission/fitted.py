@@ -30,7 +30,7 @@ from protofission.calibration import (
     percent,
 )
 from protofission.counting import Count, count_novel, count_parts
-from protofission.data.datasets import Augmentations
+from protofission.data.augmentations import Augmentations
 from protofission.data.images import Labels, TrainingData
 from protofission.errors import require
 from protofission.learning import Learning, held_out, learned

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protofission.data.datasets import Augmentations
+from protofission.data.augmentations import Augmentations
 from protofission.data.images import Labels, TrainingData
 from protofission.experiment import Experiment
 from protofission.models.adapters import AdapterSpec

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from protofission.data.images import TrainingData, floats
+from protofission.models.adapters import Adapter
 from protofission.models.model import Model
 from protofission.processes import ALONE, Processes
 from protofission.records import Output, Survey
+from protofission.threads import one_thread
 
 Plain = Callable[[Tensor], Tensor]
 """Makes of inputs what a backbone takes: `Augmentations.plain`."""
@@ -53,7 +55,9 @@ def outputs(
     """
     model.eval()
     for chunk in torch.split(inputs, CHUNK * processes.share.size) if len(inputs) else ():
-        yield model.head(_embedded(model, chunk, plain, processes))
+        with one_thread(isinstance(model.backbone, Adapter)):
+            output = model.head(_embedded(model, chunk, plain, processes))
+        yield output
 
 
 def embedded(model: Model, inputs: Tensor, plain: Plain, processes: Processes = ALONE) -> Tensor:
@@ -66,7 +70,9 @@ def _embedded(model: Model, images: Tensor, plain: Plain, processes: Processes) 
     """(n, D): the features of images that the processes share among them."""
     own = images[processes.share.of(len(images))]
     with processes.autocast():
-        features = model.backbone(plain(own.to(processes.device)).float()).float()
+        features: Tensor = model.backbone(plain(own.to(processes.device)).float()).float()
+    if processes.share.size == 1:
+        return features
     most = -(-len(images) // processes.share.size)
     padded = nn.functional.pad(features, (0, 0, 0, most - len(own)))
     return processes.gathered(padded)[: len(images)]

@@ -58,7 +58,7 @@ class Processes:
         """The gradients of a loss that all processes have computed alike."""
         loss.backward()  # type: ignore[no-untyped-call]
 
-    def average(self, module: nn.Module) -> None:
+    def average(self, *modules: nn.Module) -> None:
         """The mean over processes of gradients and batch-norm statistics."""
 
     def setup(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -115,12 +115,13 @@ class Together(Processes):
         self.fabric.backward(loss)
 
     @torch.no_grad()
-    def average(self, module: nn.Module) -> None:
+    def average(self, *modules: nn.Module) -> None:
         """The mean over processes of gradients and batch-norm statistics, in one message."""
         if self.share.size == 1:
             return
-        values = [p.grad for p in module.parameters() if p.grad is not None]
-        for norm in module.modules():
+        every = nn.ModuleList(modules)
+        values = [p.grad for p in every.parameters() if p.grad is not None]
+        for norm in every.modules():
             if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and norm.training:
                 values += [norm.get_buffer("running_mean"), norm.get_buffer("running_var")]
         flat = torch.cat([value.flatten().float() for value in values])

@@ -257,4 +257,5 @@ Terms = tuple[Term, ...]
 
 def total(terms: Sequence[Term]) -> Tensor:
     """The loss of a step: the weighted sum of its terms."""
-    return torch.stack([term.weight * term.value for term in terms]).sum()
+    values = torch.stack([term.value for term in terms])
+    return (values * values.new_tensor([term.weight for term in terms])).sum()

@@ -1,16 +1,19 @@
-"""Threads where they pay: large products on all of them, a step's many small operations on one.
+"""Threads where they pay: large products on all of them, a step's many small operations on one, and
+beside these the reading of the next batch.
 
 To wake a sleeping thread takes about as long as a small operation itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor
+
+T = TypeVar("T")
 
 _spared = 0
 """The threads that `one_thread` put aside; 0 outside of it."""
@@ -46,30 +49,37 @@ def all_threads() -> Iterator[None]:
         torch.set_num_threads(1)
 
 
-class _Linear(torch.autograd.Function):
-    generate_vmap_rule = True
+class Ahead(Generic[T]):
+    """The values of a pure function of a number, of which the next one may be made beforehand."""
 
-    @staticmethod
-    def forward(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        with all_threads():
-            return torch.addmm(bias, rows, weight.T)
+    def __init__(self, make: Callable[[int], T], thread: ThreadPoolExecutor | None) -> None:
+        """Make values in that thread, or all of them where they are asked for."""
+        self._make, self._thread = make, thread
+        self._begun: tuple[int, Future[T]] | None = None
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
+    def begin(self, number: int) -> None:
+        """Let a value be made beside what follows, up to `wait`."""
+        if self._thread is not None:
+            self._begun = number, self._thread.submit(self._make, number)
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        rows, weight = ctx.saved_tensors
-        of_rows, of_weight, of_bias = ctx.needs_input_grad
-        with all_threads():
-            return (
-                grad @ weight if of_rows else None,
-                grad.T @ rows if of_weight else None,
-                grad.sum(0) if of_bias else None,
-            )
+    def wait(self) -> None:
+        """Until nothing is being made; if that failed, `at` tells."""
+        if self._begun is not None:
+            self._begun[1].exception()
+
+    def at(self, number: int) -> T:
+        """The value that was begun, or else made now."""
+        begun, self._begun = self._begun, None
+        if begun is not None and begun[0] == number:
+            return begun[1].result()
+        return self._make(number)
 
 
-def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """(N, D) rows through a linear map, forward and backward on all threads."""
-    return cast(Tensor, _Linear.apply(rows, weight, bias))  # type: ignore[no-untyped-call]
+@contextmanager
+def ahead(make: Callable[[int], T], wanted: bool = True) -> Iterator[Ahead[T]]:
+    """`Ahead` with a thread of its own, on one core, if there is a second one."""
+    if not wanted or torch.get_num_threads() == 1:
+        yield Ahead(make, None)
+        return
+    with ThreadPoolExecutor(1, "ahead", torch.set_num_threads, (1,)) as thread:
+        yield Ahead(make, thread)

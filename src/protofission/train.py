@@ -7,6 +7,8 @@ code around it.
 from __future__ import annotations
 
 import copy
+import functools
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from protofission.data.augmentations import Augmentations
 from protofission.data.batches import Batches
-from protofission.data.datasets import Augmentations
 from protofission.data.images import TrainingData
 from protofission.data.store import StoredViews
 from protofission.errors import require
@@ -41,7 +43,7 @@ from protofission.records import (
     total,
 )
 from protofission.rng import step_rng
-from protofission.threads import one_thread
+from protofission.threads import ahead, one_thread
 
 LOOKED_AT = 10_000
 """Labeled images, and images of the pool, that prototypes may start from."""
@@ -270,57 +272,62 @@ def train(
         processes.device,
     )
     per_epoch, num_steps = steps_per_epoch(recipe, data), number_of_steps(recipe, data)
-    while state.step < num_steps:
-        number = state.step
-        if number and (number - 1) / num_steps < method.begins <= number / num_steps:
-            _start_head(data, augmentations, state.model, experiment, processes)
-            state.forget_head()
-        if method.surveys and number % per_epoch == 0:
-            method.survey(
-                state.memory, survey_of(state.model, data, augmentations.plain, processes)
+    light = isinstance(state.model.backbone, Adapter)  # many small operations, few large ones
+    with ahead(batches.at, wanted=light) as upcoming:
+        while state.step < num_steps:
+            number = state.step
+            if number and (number - 1) / num_steps < method.begins <= number / num_steps:
+                _start_head(data, augmentations, state.model, experiment, processes)
+                state.forget_head()
+            if method.surveys and number % per_epoch == 0:
+                method.survey(
+                    state.memory, survey_of(state.model, data, augmentations.plain, processes)
+                )
+            rate = learning_rate(recipe, number, num_steps, per_epoch)
+            for group in state.optimizer.param_groups:
+                group["lr"] = rate
+            with one_thread(light):
+                state.model.train()
+                batch = upcoming.at(number)
+                step = Step(
+                    output=forward(state.model, batch, processes),
+                    labels=batch.labels,
+                    layout=batch.layout,
+                    num_seen=data.num_seen,
+                    memory=state.memory,
+                    generator=step_rng(experiment.seed, number, "method"),
+                    progress=number / num_steps,
+                    places=batch.places,
+                    again=Replay(state.model, batch) if method.replays else None,
+                    head=state.model.head if method.averages else None,
+                )
+                targets = method.decide(step)
+                if number + 1 < num_steps:
+                    upcoming.begin(number + 1)
+                terms = method.charge(step, targets)
+                loss = total(terms)
+                _check_finite(loss, experiment, number)
+                _descend(state, loss, recipe, processes)
+                method.update(step, targets)
+                if state.average is not None:
+                    move_average(state.average.model, state.model, recipe.ema)
+                    move_average(state.average.memory, state.memory, recipe.ema)
+                upcoming.wait()
+            state.step += 1
+            yield StepReport(
+                step=number,
+                epoch=number // per_epoch,
+                ends_epoch=state.step % per_epoch == 0 or state.step == num_steps,
+                terms=tuple(term._replace(value=term.value.detach()) for term in terms),
+                trusted=_trusted(step, targets) if method.trusts else None,
+                learning_rate=rate,
             )
-        rate = learning_rate(recipe, number, num_steps, per_epoch)
-        for group in state.optimizer.param_groups:
-            group["lr"] = rate
-        with one_thread(isinstance(state.model.backbone, Adapter)):
-            state.model.train()
-            batch = batches.at(number)
-            step = Step(
-                output=forward(state.model, batch, processes),
-                labels=batch.labels,
-                layout=batch.layout,
-                num_seen=data.num_seen,
-                memory=state.memory,
-                generator=step_rng(experiment.seed, number, "method"),
-                progress=number / num_steps,
-                places=batch.places,
-                again=Replay(state.model, batch) if method.replays else None,
-                head=state.model.head if method.averages else None,
-            )
-            targets = method.decide(step)
-            terms = method.charge(step, targets)
-            loss = total(terms)
-            _check_finite(loss, experiment, number)
-            _descend(state, loss, recipe, processes)
-            method.update(step, targets)
-            if state.average is not None:
-                move_average(state.average.model, state.model, recipe.ema)
-                move_average(state.average.memory, state.memory, recipe.ema)
-        state.step += 1
-        yield StepReport(
-            step=number,
-            epoch=number // per_epoch,
-            ends_epoch=state.step % per_epoch == 0 or state.step == num_steps,
-            terms=tuple(term._replace(value=term.value.detach()) for term in terms),
-            trusted=_trusted(step, targets) if method.trusts else None,
-            learning_rate=rate,
-        )
 
 
 def forward(model: Model, batch: Batch, processes: Processes = ALONE) -> Output:
     """The outputs of a whole batch: features of one's own share, gathered, then the head."""
     with processes.autocast():
-        features = model.backbone(batch.inputs.float())
+        features = model.backbone(batch.inputs)
     features = processes.gathered(features.float())
     if processes.share.size > 1:
         features = features[batch.layout.places(processes.share.size).to(features.device)]
@@ -331,7 +338,7 @@ class Replay:
     """`Again` for a model and a batch, in one process."""
 
     def __init__(self, model: Model, batch: Batch) -> None:
-        self._model, self._inputs = model, batch.inputs.float()
+        self._model, self._inputs = model, batch.inputs
 
     @property
     def weights(self) -> dict[str, Tensor]:
@@ -346,13 +353,14 @@ class Replay:
 
 def _descend(state: TrainState, loss: Tensor, recipe: Recipe, processes: Processes) -> None:
     """One step of the optimiser down the gradient of a loss."""
-    for optimizer in state.optimizers().values():
-        optimizer.zero_grad()
+    optimizers = state.optimizers().values()
+    learning = [[p for group in o.param_groups for p in group["params"]] for o in optimizers]
+    for parameter in itertools.chain(*learning):
+        parameter.grad = None
     processes.backward(loss)
-    processes.average(nn.ModuleList([state.model, state.memory]))
-    for optimizer in state.optimizers().values():
+    processes.average(state.model, state.memory)
+    for optimizer, own in zip(optimizers, learning, strict=True):
         if recipe.clip is not None:
-            own = [p for group in optimizer.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(own, recipe.clip)
         optimizer.step()
 
@@ -369,8 +377,8 @@ def _check_finite(loss: Tensor, experiment: Experiment, step: int) -> None:
 
 def _trusted(step: Step, targets: Targets) -> float:
     views = range(step.layout.unlabeled_views)
-    classes = torch.stack([step.unlabeled(targets.classes, view) for view in views])
-    return float((classes != NO_CLASS).any(0).float().mean())
+    classes = [step.unlabeled(targets.classes, view) for view in views]
+    return int(functools.reduce(torch.maximum, classes).ne(NO_CLASS).sum()) / step.layout.unlabeled
 
 
 def judged_memory(

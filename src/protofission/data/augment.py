@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from protofission.data.augmentations import Augmentations
 from protofission.data.images import floats
 from protofission.records import WHOLE, Share, ViewName
 
@@ -84,8 +85,8 @@ def _squares(images: Tensor, side: float, centres: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Augmentations:
-    """The views of a data set, by the names that methods ask for."""
+class AffineViews(Augmentations):
+    """Views by affine maps, contrast, noise and cutouts."""
 
     weak: Augmentation
     strong: Augmentation
@@ -115,7 +116,7 @@ class Augmentations:
                 return self.simclr(images, generator, share)
 
 
-DIGITS = Augmentations(
+DIGITS = AffineViews(
     weak=Augmentation(shift=0.06, rotate=8, scale=0.08),
     strong=Augmentation(
         shift=0.12, rotate=20, scale=0.15, shear=0.2, contrast=0.4, noise=0.15, cutout=0.35

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from protofission.data.datasets import Augmentations
+from protofission.data.augmentations import Augmentations, Wanted
 from protofission.data.images import TrainingData
 from protofission.errors import require
 from protofission.records import WHOLE, Batch, Layout, Share, Views
@@ -78,10 +78,8 @@ class Batches:
             "labeled": self._own(self.data.labeled, labeled),
             "unlabeled": self._own(self.data.unlabeled, unlabeled),
         }
-        parts = [
-            self.augmentations.view(
-                name, images[kind], generator, self.share, names[:number].count(name)
-            )
+        wanted = [
+            Wanted(name, images[kind], names[:number].count(name))
             for number in range(max(len(self.views.labeled), len(self.views.unlabeled)))
             for kind, names in (
                 ("labeled", self.views.labeled),
@@ -90,7 +88,7 @@ class Batches:
             for name in names[number : number + 1]
         ]
         return Batch(
-            torch.cat(parts),
+            self.augmentations.views(wanted, generator, self.share),
             self.data.labels[labeled].to(self.device),
             self.layout,
             unlabeled.to(self.device),

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import torch
-from torch import Tensor
-
 from protofission.data.augment import DIGITS
+from protofission.data.augmentations import Augmentations
 from protofission.data.cifar import load_cifar10, load_cifar100
 from protofission.data.digits import load_digits
 from protofission.data.idx import load_fashion_mnist, load_mnist
@@ -20,28 +18,6 @@ from protofission.data.store import Store, StoredViews, divide_store
 from protofission.data.views import NATURAL, NATURAL_24, NATURAL_ORCA, NATURAL_USB
 from protofission.errors import InputError, require, unknown
 from protofission.options import NAMED
-from protofission.records import WHOLE, Share, ViewName
-
-
-class Augmentations(Protocol):
-    """What makes views of images, or looks them up."""
-
-    def plain(self, images: Tensor) -> Tensor:
-        """Images as a backbone takes them, without augmentation."""
-
-    def view(
-        self,
-        name: ViewName,
-        images: Tensor,
-        generator: torch.Generator,
-        share: Share = WHOLE,
-        nth: int = 0,
-    ) -> Tensor:
-        """One view of each image of a share of the batch, as a backbone takes it.
-
-        Args:
-            nth: how many views of this name the images already have in this step.
-        """
 
 
 def _embedded(folder: str | None) -> ImageSets:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from protofission.data.augmentations import Augmentations
 from protofission.records import WHOLE, Share, ViewName
 
 
 @dataclass(frozen=True)
-class FeatureViews:
-    """`Augmentations` of (n, D) feature vectors."""
+class FeatureViews(Augmentations):
+    """Views of (n, D) feature vectors."""
 
     mean: Tensor
     """(D,): what a dropped feature becomes."""

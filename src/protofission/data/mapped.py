@@ -31,10 +31,10 @@ class Rows:
     def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """A copy of some rows."""
         if self._at_once is None or not len(rows):
-            return self.array[rows]
+            return self.array.take(rows, 0)
         found = np.empty((len(rows), *self.array.shape[1:]), self.array.dtype)
         for start in range(0, len(rows), self._at_once):
             part = slice(start, start + self._at_once)
-            found[part] = self.array[rows[part]]
+            found[part] = self.array.take(rows[part], 0)
             release(self.array)
         return found

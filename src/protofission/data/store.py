@@ -10,7 +10,9 @@ Methods ask for views by name, as they do of images; a store gives one of the ve
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -19,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from protofission.data.augmentations import Augmentations, Wanted
 from protofission.data.cache import digest
 from protofission.data.images import Labels, TestData, TrainingData, pool_of
 from protofission.data.manifest import (
@@ -144,7 +147,7 @@ class Store:
                 )
 
 
-class StoredViews:
+class StoredViews(Augmentations):
     """The views of a store, float16. Its images are row numbers: those of train, then of test."""
 
     def __init__(self, store: Store) -> None:
@@ -170,13 +173,28 @@ class StoredViews:
             images: (n,) row numbers.
             generator: of the step; versions are a function of its seed.
         """
-        if name == "plain":
-            return self.plain(images)
-        versions = self.store.plan.parts["train"].views[name]
-        batch = share.total(len(images))
-        own = step_rng(generator.initial_seed(), 0, f"versions of {name}")
-        order = torch.rand(batch, versions, generator=own).argsort(1)
-        return self._features(name, images, order[share.of(batch), nth])
+        wanted = Wanted(name, images, nth)
+        return self._features(name, images, self._versions(wanted, generator, share))
+
+    def views(
+        self, wanted: Sequence[Wanted], generator: torch.Generator, share: Share = WHOLE
+    ) -> Tensor:
+        """All views of a step; those of one name are read in one go."""
+        names = {w.name for w in wanted}
+        if len(names) > 1:
+            return super().views(wanted, generator, share)
+        rows = torch.cat([w.images for w in wanted])
+        versions = torch.cat([self._versions(w, generator, share) for w in wanted])
+        return self._features(names.pop(), rows, versions).float()
+
+    def _versions(self, wanted: Wanted, generator: torch.Generator, share: Share) -> Tensor:
+        """(n,): which version of a view each of the images gets."""
+        if wanted.name == "plain":
+            return torch.zeros(len(wanted.images), dtype=torch.long)
+        batch = share.total(len(wanted.images))
+        versions = self.store.plan.parts["train"].views[wanted.name]
+        order = _order(generator.initial_seed(), wanted.name, batch, versions)
+        return order[share.of(batch), wanted.nth]
 
     def _features(self, name: ViewName, rows: Tensor, versions: Tensor) -> Tensor:
         device, rows = rows.device, rows.cpu()
@@ -196,6 +214,13 @@ class StoredViews:
         count = self.store.plan.parts[part].views[name]
         places = (rows * count + versions).numpy()
         return torch.from_numpy(self._opened[part, name][places])
+
+
+@functools.lru_cache(maxsize=4)
+def _order(seed: int, name: ViewName, batch: int, versions: int) -> Tensor:
+    """(batch, versions): the versions of each image, in the order in which a step takes them."""
+    generator = step_rng(seed, 0, f"versions of {name}")
+    return torch.rand(batch, versions, generator=generator).argsort(1)
 
 
 def divide_store(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from protofission.data import geometry
+from protofission.data.augmentations import Augmentations
 from protofission.data.images import floats
 from protofission.data.operations import Drawn, Images
 from protofission.data.randaugment import FIXMATCH, USB, RandAugment
@@ -72,7 +73,7 @@ class Augmenter(Protocol):
 
 
 @dataclass(frozen=True)
-class NaturalViews:
+class NaturalViews(Augmentations):
     """The views of natural images, by the names that methods ask for."""
 
     weak: Weak = field(default_factory=Weak)

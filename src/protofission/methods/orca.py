@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protofission.errors import require
-from protofission.methods.base import Method, Novel, label_rows
+from protofission.methods.base import Method, Novel
 from protofission.models.heads import HeadSpec
+from protofission.products import first_largest
 from protofission.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
 from protofission.threads import all_threads
 
@@ -92,11 +93,10 @@ class Orca(Method[OrcaTargets]):
     @torch.no_grad()
     def decide(self, step: Step) -> OrcaTargets:
         """Partners by view 1, the margin by the last survey, hard classes for L_div."""
-        classes, probs = label_rows(step), self.sigma.probs(step.logits)
-        for view in range(step.layout.unlabeled_views):
-            confidence, hard = step.unlabeled(probs, view).max(-1)
-            rows = step.layout.unlabeled_rows(view)
-            classes[rows] = torch.where(confidence >= self.hard_threshold, hard, NO_CLASS)
+        confidence, hard = self.sigma.probs(step.logits).max(-1)
+        classes = torch.where(confidence >= self.hard_threshold, hard, NO_CLASS)
+        for view in range(step.layout.labeled_views):
+            classes[step.layout.labeled_rows(view)] = step.labels
         uncertainty = step.memory.get_buffer("uncertainty")
         margin = step.output.temperature * uncertainty.clamp_max(self.margin_cap)
         return OrcaTargets(classes, self.partners(step), margin, self.entropy_weight)
@@ -119,6 +119,8 @@ class Orca(Method[OrcaTargets]):
 
     def slot_targets(self, targets: OrcaTargets) -> OrcaTargets:
         """Slots go without the margin or the entropy where the options say "max"."""
+        if self.margin_on == self.entropy_on == "both":
+            return targets
         return replace(
             targets,
             margin=targets.margin if self.margin_on == "both" else targets.margin * 0,
@@ -128,8 +130,8 @@ class Orca(Method[OrcaTargets]):
     def risk(self, step: Step, targets: OrcaTargets, logits: Tensor) -> Terms:
         """Eq. 13: these logits of x_i (view 1) against the max-logits of its partner (view 2)."""
         first = step.both(logits, 0)
-        labeled = step.labeled(first)
-        margin = targets.margin * F.one_hot(step.labels, logits.shape[-1])
+        margins = targets.margin.to(logits.dtype).expand(len(step.labels), 1)
+        raised = step.labeled(first).scatter_add(-1, step.labels[:, None], margins)
         own = first.log_softmax(-1)
         other = step.both(step.logits, 1)[targets.partners].log_softmax(-1)
         if self.pair_detach:
@@ -138,7 +140,7 @@ class Orca(Method[OrcaTargets]):
         if not self.pair_labeled:
             pairs = pairs[len(step.labels) :]
         return (
-            Term("supervised", self.sigma.risk(labeled + margin, step.labels).mean()),
+            Term("supervised", self.sigma.risk(raised, step.labels).mean()),
             Term("pairs", pairs.mean(), self.pair_weight),
             Term("entropy", negative_entropy(own.exp().mean(0)), targets.entropy_weight),
         )
@@ -159,7 +161,7 @@ def class_partners(labels: Tensor, generator: torch.Generator) -> Tensor:
     draw = torch.rand(len(labels), len(labels), generator=generator).to(labels.device)
     draw = draw.masked_fill(labels[:, None] != labels, -1.0)
     draw.fill_diagonal_(-0.5)
-    return draw.argmax(1)
+    return first_largest(draw)
 
 
 def nearest_partners(space: Tensor, first: int = 0) -> Tensor:
@@ -168,4 +170,4 @@ def nearest_partners(space: Tensor, first: int = 0) -> Tensor:
     with all_threads():
         cosines = units[first:] @ units.T
     cosines[:, first:].fill_diagonal_(-torch.inf)
-    return cosines.argmax(1)
+    return first_largest(cosines)

@@ -180,24 +180,42 @@ class WithFission(Method[T]):
 
     def charge(self, step: Step, targets: T) -> Terms:
         """Eq. 8, with L_ldiv in the bracket of lambda_div."""
-        slot_targets = self.base.slot_targets(targets)
-
-        def slot_risk(logits: Tensor) -> Tensor:
-            return total(self.risk(step, slot_targets, logits))
-
-        with _graph_if(self.consistency_weight > 0):
-            consistency = consistency_loss(slot_risk, self.compared(step.output, targets.classes))
+        risks, consistency = self._risks(step, targets)
         with _graph_if(self.diversity_weight > 0):
             diversity = self.diversity(step, targets)
         parts, local_weight = step.output.prototypes.local, self.local_diversity_weight
         with _graph_if(self.diversity_weight * local_weight > 0):
             local = local_diversity_loss(parts, self.local_diversity_reduction)
         return (
-            *self.risk(step, targets, step.logits),
+            *risks,
             *self.others(step, targets),
             Term("consistency", consistency, self.consistency_weight),
             Term("diversity", diversity, self.diversity_weight),
             Term("local_diversity", local, self.diversity_weight * local_weight),
+        )
+
+    def _risks(self, step: Step, targets: T) -> tuple[Terms, Tensor]:
+        """The terms of the max-logits, and L_cst, Eq. 7; in one pass where the targets are one."""
+        slots = self.compared(step.output, targets.classes)
+        slot_targets = self.base.slot_targets(targets)
+        if slot_targets is not targets or not self.consistency_weight:
+            with _graph_if(self.consistency_weight > 0):
+                consistency = consistency_loss(
+                    lambda logits: total(self.risk(step, slot_targets, logits)), slots
+                )
+            return self.risk(step, targets, step.logits), consistency
+        charged: list[Term] = []
+
+        def values(logits: Tensor) -> Tensor:
+            charged[:] = self.risk(step, targets, logits)
+            return torch.stack([term.value for term in charged])
+
+        both = torch.cat([step.logits[None], slots.movedim(-1, 0)])  # (1 + V, N, C)
+        found = torch.vmap(values)(both)  # (1 + V, terms)
+        of_max, of_slots = found[0].unbind(), found[1:].mean(0).unbind()
+        return (
+            tuple(t._replace(value=value) for t, value in zip(charged, of_max, strict=True)),
+            total([t._replace(value=value) for t, value in zip(charged, of_slots, strict=True)]),
         )
 
     def compared(self, output: Output, classes: Tensor) -> Tensor:

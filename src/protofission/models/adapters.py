@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from protofission.errors import check_choices, require
 from protofission.fission import check_sizes
 from protofission.models.backbones import Statistics
-from protofission.threads import all_threads, linear
+from protofission.products import linear
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,4 @@ class Adapter(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """(N, inputs) to (N, D)."""
         scale = 1 / self.deviation
-        with all_threads():
-            rows = torch.addcmul(-self.mean * scale, features, scale)
-        return cast(Tensor, self.layers(rows))
+        return cast(Tensor, self.layers(torch.addcmul(-self.mean * scale, features, scale)))

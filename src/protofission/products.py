@@ -1,0 +1,87 @@
+"""The large products of a step on features, on all threads forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from protofission.threads import all_threads
+
+
+class _Linear(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        with all_threads():
+            return torch.addmm(bias, rows, weight.T)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weight = ctx.saved_tensors
+        of_rows, of_weight, of_bias = ctx.needs_input_grad
+        with all_threads():
+            to_rows = grad @ weight if of_rows else None
+            to_weight = grad.T @ rows if of_weight else None
+        return to_rows, to_weight, grad.sum(0) if of_bias else None
+
+
+def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """(N, D) rows through a linear map."""
+    return cast(Tensor, _Linear.apply(rows, weight, bias))  # type: ignore[no-untyped-call]
+
+
+class _Cosines(torch.autograd.Function):
+    """By one product and two sets of lengths: vectors of length 1 are neither made nor kept."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(rows: Tensor, others: Tensor) -> Tensor:
+        with all_threads():
+            products = rows @ others.T
+        return products / (_lengths(rows)[:, None] * _lengths(others))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, others, cosines = ctx.saved_tensors
+        of_rows, of_others = ctx.needs_input_grad
+        row_lengths, other_lengths = _lengths(rows)[:, None], _lengths(others)[:, None]
+        pull, along = grad / (row_lengths * other_lengths.T), grad * cosines
+        with all_threads():
+            to_rows = pull @ others if of_rows else None
+            to_others = pull.T @ rows if of_others else None
+        if to_rows is not None:
+            share = along.sum(1, keepdim=True) / row_lengths / row_lengths
+            to_rows = torch.addcmul(to_rows, rows, share, value=-1)
+        if to_others is not None:
+            share = along.sum(0)[:, None] / other_lengths / other_lengths
+            to_others = torch.addcmul(to_others, others, share, value=-1)
+        return to_rows, to_others
+
+
+def cosines(rows: Tensor, others: Tensor) -> Tensor:
+    """(N, M): of (N, D) rows with (M, D) others; 0 where one of the two is 0."""
+    return cast(Tensor, _Cosines.apply(rows, others))  # type: ignore[no-untyped-call]
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
+    return lengths.clamp_min(1e-12)
+
+
+def first_largest(rows: Tensor) -> Tensor:
+    """(N,): the place of the largest number of each row, the first of several."""
+    if rows.device.type == "cpu":  # where torch compares one number after another
+        return torch.from_numpy(rows.detach().numpy().argmax(1))
+    return rows.argmax(1)
