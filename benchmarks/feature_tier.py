@@ -45,7 +45,8 @@ from protofission.models.encoders import DEFAULT, encoder_named
 from protofission.options import override
 from protofission.presets import preset
 from protofission.run import perform
-from protofission.train import start, train
+from protofission.state import start
+from protofission.train import train
 
 CLASSES = 10
 

@@ -30,7 +30,8 @@ from protofission.models.backbones import backbone_named
 from protofission.models.heads import CosineHead
 from protofission.records import Layout, Sizes, Step, total
 from protofission.rng import step_rng
-from protofission.train import start, train
+from protofission.state import start
+from protofission.train import train
 
 IMAGES = 4096
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from protofission.evaluate import predict
 from protofission.methods import METHODS
 from protofission.processes import ALONE, Processes, launched
-from protofission.train import start, train
+from protofission.state import start
+from protofission.train import train
 from runs import digits, small
 
 SHARED = [name for name, method in METHODS.items() if not method.replays]

@@ -15,7 +15,8 @@ from protofission.models.bodies import BODIES, body_named
 from protofission.options import override
 from protofission.presets import preset
 from protofission.rng import step_rng
-from protofission.train import start, train
+from protofission.state import start
+from protofission.train import train
 from stores import WIDTH, made
 
 

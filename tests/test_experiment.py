@@ -11,7 +11,7 @@ from protofission.experiment import as_json
 from protofission.methods import METHODS
 from protofission.options import as_text, options, override
 from protofission.presets import PRESETS, preset
-from protofission.train import number_of_steps
+from protofission.schedules import number_of_steps
 
 
 def test_an_override_changes_one_value_and_copies() -> None:

@@ -23,7 +23,8 @@ from protofission.models.model import Model
 from protofission.products import linear
 from protofission.records import Batch, Layout, Output, Step, total
 from protofission.rng import step_rng
-from protofission.train import Replay, TrainState, forward, start
+from protofission.state import TrainState, start
+from protofission.train import Replay, forward
 from reference.inner import Net
 from runs import digits, small
 

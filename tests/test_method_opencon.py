@@ -15,7 +15,8 @@ from protofission.methods import OpenCon, Orca, WithFission
 from protofission.models.heads import AveragedHead, HeadSpec
 from protofission.models.starts import start_from_data
 from protofission.records import NO_CLASS, total
-from protofission.train import start, train
+from protofission.state import start
+from protofission.train import train
 from reference import opencon as scalar
 from reference.methods import Scene
 from reference.prototypes import cosine, dot, unit

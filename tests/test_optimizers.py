@@ -15,7 +15,8 @@ from protofission.experiment import Recipe
 from protofission.models.backbones import BackboneSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
-from protofission.optimizers import Lars, learning_rate, move_average, optimizer_of
+from protofission.optimizers import Lars, move_average, optimizer_of
+from protofission.schedules import learning_rate
 
 STEPS = 5
 RATES = (0.3, 0.5, 0.2, 0.05, 0.4)

@@ -15,8 +15,8 @@ from protofission.errors import InputError
 from protofission.experiment import Experiment
 from protofission.methods import METHODS
 from protofission.models.backbones import BACKBONES
-from protofission.optimizers import learning_rate
 from protofission.presets import PRESETS, check_accelerator, fits_a_cpu, preset, summary
+from protofission.schedules import learning_rate
 
 PAPER = [name for name in PRESETS if name.startswith("paper/")]
 CLASSIFIERS = [name for name, method in METHODS.items() if method.classifies]

@@ -18,17 +18,12 @@ from protofission.experiment import Experiment, Recipe
 from protofission.folder import RunFolder
 from protofission.methods import METHODS
 from protofission.models.starts import start_from_data
-from protofission.optimizers import learning_rate
 from protofission.processes import ALONE
 from protofission.records import Survey
 from protofission.run import perform
-from protofission.train import (
-    TrainState,
-    judged_memory,
-    start,
-    steps_per_epoch,
-    train,
-)
+from protofission.schedules import learning_rate, steps_per_epoch
+from protofission.state import TrainState, start
+from protofission.train import judged_memory, train
 from runs import digits, small
 
 
@@ -121,7 +116,7 @@ class Starts:
 @pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
     found = Starts()
-    monkeypatch.setattr("protofission.train.start_from_data", found)
+    monkeypatch.setattr("protofission.state.start_from_data", found)
     return found
 
 

@@ -11,7 +11,8 @@ from protofission.errors import InputError
 from protofission.experiment import Experiment
 from protofission.options import override
 from protofission.passes import outputs
-from protofission.train import start, train
+from protofission.state import start
+from protofission.train import train
 from protofission.trunks import cached_trunk, load_data
 from runs import small
 

@@ -19,8 +19,8 @@ from protofission.report.page import write_page
 from protofission.report.results import Result, oracles
 from protofission.report.tables import disagreements, rows, terminal_table
 from protofission.run import folder_of, perform
+from protofission.schedules import number_of_steps
 from protofission.session import bars
-from protofission.train import number_of_steps
 
 USUAL = ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf")
 MOST_SEEDS = 1000

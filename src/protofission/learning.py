@@ -18,7 +18,8 @@ from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
 from protofission.presets import preset
 from protofission.rng import step_rng
-from protofission.train import start, train
+from protofission.state import start
+from protofission.train import train
 
 Progress = Callable[[int, int], None]
 """Called with the steps that are done, and all."""

@@ -1,8 +1,7 @@
-"""The optimisers, their schedules, and the moving average of weights."""
+"""The optimisers, and the moving average of weights."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -95,24 +94,6 @@ def _is_free(name: str, param: Tensor, recipe: Recipe) -> bool:
     if name.rpartition(".")[2] == "delta":
         return not recipe.decay_delta
     return param.ndim <= 1 and not recipe.decay_vectors
-
-
-def learning_rate(recipe: Recipe, step: int, num_steps: int, per_epoch: int) -> float:
-    """The learning rate of a step: a linear warm-up, then the schedule over what is left."""
-    warm = round(recipe.warmup_epochs * per_epoch)
-    if step < warm:
-        return recipe.learning_rate * (step + 1) / warm
-    progress = (step - warm) / max(1, num_steps - warm)
-    match recipe.schedule:
-        case "constant":
-            factor = 1.0
-        case "step":
-            factor = 0.1 ** sum(progress >= milestone for milestone in recipe.milestones)
-        case "cosine":
-            factor = 0.5 * (1 + math.cos(math.pi * progress))
-        case "fixmatch":
-            factor = math.cos(7 / 16 * math.pi * progress)
-    return recipe.learning_rate * factor
 
 
 @torch.no_grad()

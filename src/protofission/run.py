@@ -27,14 +27,9 @@ from protofission.experiment import Experiment, as_json
 from protofission.folder import RunFolder
 from protofission.history import Epoch, Progress, as_plain_json
 from protofission.processes import ALONE, Processes
-from protofission.train import (
-    StepReport,
-    TrainState,
-    judged_memory,
-    number_of_steps,
-    start,
-    train,
-)
+from protofission.schedules import number_of_steps
+from protofission.state import TrainState, start
+from protofission.train import StepReport, judged_memory, train
 from protofission.whole import locked
 
 SAVE_EVERY = 60.0

@@ -35,7 +35,7 @@ from protofission.history import Epoch
 from protofission.models.encoders import EncoderSpec
 from protofission.processes import ALONE, Processes
 from protofission.run import SAVE_EVERY, perform
-from protofission.train import number_of_steps
+from protofission.schedules import number_of_steps
 from protofission.trunks import cached_trunk
 
 

@@ -24,7 +24,7 @@ from protofission.models.encoders import Encoder
 from protofission.models.encoders import base as encoders
 from protofission.models.encoders.preprocessing import Preprocessing
 from protofission.rng import step_rng
-from protofission.train import load_weights
+from protofission.state import load_weights
 
 
 def load_data(experiment: Experiment) -> Data:

@@ -23,8 +23,10 @@ from protofission.errors import InputError, require
 from protofission.experiment import Experiment
 from protofission.processes import launched
 from protofission.run import perform
+from protofission.schedules import number_of_steps, steps_per_epoch
+from protofission.state import start
 from protofission.suite import Run
-from protofission.train import number_of_steps, start, steps_per_epoch, train
+from protofission.train import train
 from protofission.trunks import load_data
 from protofission.whole import locked
 from protofission.workers import begin_worker
