@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from protofission.data.augment import DIGITS
+from protofission.data.affine import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.digits import load_digits
 from protofission.data.images import ImageSet, ImageSets, divide

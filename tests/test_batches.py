@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protofission.data.augment import DIGITS, Augmentation
+from protofission.data.affine import DIGITS, Augmentation
 from protofission.data.batches import Batches, IndexStream
 from protofission.data.images import TrainingData
 from protofission.methods import METHODS

@@ -1,5 +1,6 @@
 """Embedding: the same bytes however it is done, and nothing lost when it is killed."""
 
+import io
 import json
 import os
 import subprocess
@@ -10,17 +11,21 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
+from protofission import session
 from protofission.cli import main
 from protofission.data.datasets import VIEWS
 from protofission.data.digits import load_digits
 from protofission.data.images import ImageSet, ImageSets
+from protofission.data.manifest import Block
 from protofission.data.store import Store
 from protofission.embed import Images, ViewCounts, embed, images_of
 from protofission.errors import InputError
 from protofission.models.encoders import encoder_named
 from protofission.rng import step_rng
 
+module = sys.modules[embed.__module__]
 ENCODER = "simclr-cifar10"
 KILLING = Path(__file__).with_name("killing.py")
 
@@ -200,3 +205,32 @@ def test_bad_input_is_one_sentence(
     assert words in said
     assert len(said.strip().splitlines()) == 1
     assert not (tmp_path / "s").exists()
+
+
+def test_an_encoder_that_changed_before_another_process_read_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(module, "begin_worker", lambda threads: None)
+    monkeypatch.setattr(module, "_mine", None)
+    spec = encoder_named(ENCODER)
+    pixels = np.array(few().sets.train.pixels[:2])
+    work = module._Work("digits", 0, {"train": {"plain": 1}})
+    block = Block("train", 0, 2)
+    module._begin(work, spec, spec.load().fingerprint)
+    assert module._carry_out(block, pixels)["plain"].shape[:2] == (2, 1)
+    module._begin(work, spec, "another")
+    with pytest.raises(InputError, match=f"The encoder {ENCODER} changed while it was in use"):
+        module._carry_out(block, pixels)
+
+
+def test_a_log_without_bars_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch):
+    now = [0.0]
+    monkeypatch.setattr(session.time, "monotonic", lambda: now[0])
+    out = io.StringIO()
+    console = Console(file=out, width=80)
+    with session.progress_bar(console, "embedding x") as progress:
+        for done in range(0, 500, 100):  # every 20 seconds
+            now[0] += 20
+            progress(done, 400)
+    told = [line for line in out.getvalue().splitlines() if " of 400" in line]
+    assert [line.split(",")[0] for line in told] == [f"embedding x: {n} of 400" for n in (100, 300)]

@@ -1,7 +1,7 @@
 """Products on all threads: what they are and their gradients, against torch's own and by hand."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from protofission.products import cosines, first_largest, linear
+from protofission.products import cosines, linear
 from protofission.threads import one_thread
 
 
@@ -103,9 +103,21 @@ def test_cosines_can_be_vectorised() -> None:
     torch.testing.assert_close(torch.vmap(cosines, (0, None))(several, others), each)
 
 
-def test_the_first_of_the_largest_numbers_of_each_row() -> None:
-    rows = torch.tensor([[1.0, 3.0, 3.0], [5.0, -1.0, 5.0], [-torch.inf, -2.0, -9.0]])
-    assert first_largest(rows).tolist() == [1, 0, 1]
-    drawn = torch.randn(50, 40, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(first_largest(drawn), drawn.argmax(1))
-    assert torch.equal(first_largest(drawn.T.requires_grad_()), drawn.T.argmax(1))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_under_autocast_gradients_are_those_of_torch(dtype: torch.dtype) -> None:
+    rows, weight, bias = (t.float() for t in drawn(5))
+    others = pair(5)[1].float()[:, :3]
+
+    def run(maps: Callable[..., Tensor], compared: Callable[..., Tensor]) -> list[Tensor]:
+        leaves = [t.clone().requires_grad_() for t in (rows, weight, bias, others)]
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+            found = compared(maps(*leaves[:3]), leaves[3])
+        assert found.dtype == dtype
+        found.float().square().sum().backward()
+        return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+    def plain(a: Tensor, b: Tensor) -> Tensor:
+        return F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).T
+
+    for own, other in zip(run(linear, cosines), run(F.linear, plain), strict=True):
+        torch.testing.assert_close(own, other)

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from protofission.data.augment import DIGITS
+from protofission.data.affine import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.images import TestData, TrainingData
 from protofission.data.splits import Split

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from builders import rng
 from protofission.data import geometry, views
-from protofission.data.augment import DIGITS
+from protofission.data.affine import DIGITS
 from protofission.data.augmentations import Augmentations
 from protofission.data.batches import Batches
 from protofission.data.images import ImageSet, ImageSets, TrainingData, divide

@@ -15,7 +15,7 @@ from protofission.data.batches import Batches
 from protofission.data.datasets import DataSpec
 from protofission.data.filling import fill
 from protofission.data.given import store_features
-from protofission.data.manifest import Block, Part, Plan, read_manifest
+from protofission.data.manifest import Block, Part, Plan, fingerprint, read_manifest
 from protofission.data.mapped import Rows
 from protofission.data.splits import spec_of
 from protofission.data.store import Store, StoredViews
@@ -221,6 +221,7 @@ def test_no_store_and_an_unfinished_one(tmp_path: Path):
     manifest = read_manifest(store.folder)
     assert manifest is not None
     (store.folder / "manifest.json").write_text(filling.as_manifest(manifest[0], None))
+    (store.folder / "blocks.jsonl").unlink()
     with pytest.raises(InputError, match="unfinished store, with 0 of 2 blocks"):
         Store.open(store.folder)
 
@@ -323,6 +324,68 @@ def test_a_byte_that_is_lost_costs_its_block_alone(tmp_path: Path):
     assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize("damage", ["edited", "gone"])
+def test_a_lost_manifest_costs_no_block_and_is_made_anew(damage: str, tmp_path: Path):
+    plan, computed = plan_of(10, 3), []
+    labels = {"train": np.zeros(10, np.int64)}
+
+    def compute(blocks):
+        for block in blocks:
+            computed.append(block)
+            yield block, {"plain": np.ones((block.stop - block.start, 1, 2), np.float16)}
+
+    store = fill(tmp_path / "s", plan, labels, compute).folder
+    whole = {p.name: p.read_bytes() for p in store.iterdir() if p.is_file()}
+    manifest = store / "manifest.json"
+    manifest.write_bytes(whole["manifest.json"][:-9])
+    if damage == "gone":
+        manifest.unlink()
+    with pytest.raises(InputError, match=r"give the command that made the store|is no store"):
+        Store.open(store)
+    with pytest.raises(InputError, match="has lost its manifest, and holds a store of other"):
+        fill(store, plan_of(10, 4), labels, compute)
+    del computed[:]
+    (store / "labels" / ".train.npy.0123456789abcdef").touch()  # a kill left it
+    fill(store, plan, labels, compute)
+    assert not computed
+    assert {p.name: p.read_bytes() for p in store.iterdir() if p.is_file()} == whole
+    assert [p.name for p in (store / "labels").iterdir()] == ["train.npy"]
+    manifest.write_text("{}")
+    (store / "blocks.jsonl").write_text("")
+    with pytest.raises(InputError, match=r"blocks\.jsonl tells nothing of the blocks: delete"):
+        fill(store, plan, labels, compute)
+
+
+def test_a_store_of_another_version_is_told_from_a_damaged_one(tmp_path: Path):
+    store = made(tmp_path / "s").folder
+    content = json.loads((store / "manifest.json").read_bytes())
+    content["version"] = 7
+    (store / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="was edited or damaged"):
+        Store.open(store)
+    del content["seal"]
+    content["seal"] = fingerprint(content)
+    (store / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="The store is of version 7, and this protofission reads"):
+        Store.open(store)
+
+
+def test_other_names_of_classes_are_another_store(tmp_path: Path):
+    views, labels = features(24)
+    store_features(tmp_path / "s", views, labels, [f"class {c}" for c in range(CLASSES)])
+    with pytest.raises(InputError, match="holds a store of other images or labels"):
+        store_features(tmp_path / "s", views, labels, [f"animal {c}" for c in range(CLASSES)])
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [torch.zeros(24, 3, dtype=torch.bfloat16), torch.ones(24, 3).requires_grad_(), [[1.0], []]],
+)
+def test_what_numpy_cannot_take_is_refused(plain, tmp_path: Path):
+    with pytest.raises(InputError, match="The plain features of train are no array"):
+        store_features(tmp_path / "s", {"plain": plain}, np.zeros(24, int), ["a"])
+
+
 def test_a_method_that_wants_more_versions_than_there_are_is_refused(tmp_path: Path):
     views, labels = features(240)
     one = {"plain": views["plain"], "weak": views["weak"][:, :1]}
@@ -371,7 +434,8 @@ def test_only_missing_blocks_are_computed(order: int, tmp_path: Path):
     assert len(computed) == 4
     found = Store.open(tmp_path / "s").verified("train", "plain")
     assert found[:, 0, 0].tolist() == list(range(10))
-    assert not (tmp_path / "s" / "blocks.jsonl").exists()
+    journal = (tmp_path / "s" / "blocks.jsonl").read_text().splitlines()
+    assert [json.loads(line)["start"] for line in journal] == [0, 3, 6, 9]  # whatever the order
 
 
 def test_a_torn_line_of_the_journal_costs_its_block_alone(tmp_path: Path):

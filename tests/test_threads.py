@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -56,6 +57,25 @@ def test_values_are_made_beforehand_in_a_thread_of_their_own_and_kept_for_their_
     assert set(made[2:]) == {(5, "ahead_0", 1), (7, me, 3), (5, me, 3)}
     assert torch.get_num_threads() == 3
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
+
+
+def test_what_is_made_beforehand_takes_one_core_even_while_all_are_in_use() -> None:
+    with ahead(lambda number: torch.get_num_threads()) as upcoming, one_thread(), all_threads():
+        upcoming.begin(1)
+        upcoming.wait()
+        assert upcoming.at(1) == 1
+        assert torch.get_num_threads() == 3
+
+
+def test_another_thread_keeps_its_own_number() -> None:
+    def work() -> tuple[int, int]:
+        torch.set_num_threads(2)
+        with all_threads():
+            inside = torch.get_num_threads()
+        return inside, torch.get_num_threads()
+
+    with one_thread(), ThreadPoolExecutor(1) as other:
+        assert other.submit(work).result() == (2, 2)
 
 
 @pytest.mark.parametrize("alone", [False, True])

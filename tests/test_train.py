@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from protofission.data.augment import DIGITS
+from protofission.data.affine import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.images import floats
 from protofission.errors import InputError

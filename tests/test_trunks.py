@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from protofission.data.augment import DIGITS
+from protofission.data.affine import DIGITS
 from protofission.data.store import StoredViews
 from protofission.errors import InputError
 from protofission.experiment import Experiment

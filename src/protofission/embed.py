@@ -157,7 +157,10 @@ def embed(
             return work.features(encoder, block, _pixels(parts, block))
 
         away: Away[Block, BlockFeatures] = Away(
-            _begin, (work, spec), _carry_out, lambda block: (block, _pixels(parts, block))
+            _begin,
+            (work, spec, encoder.fingerprint),
+            _carry_out,
+            lambda block: (block, _pixels(parts, block)),
         )
 
         def compute(blocks: Sequence[Block]) -> Iterator[tuple[Block, BlockFeatures]]:
@@ -254,11 +257,17 @@ _mine: tuple[_Work, Encoder] | InputError | None = None
 """What a process of the pool works with, or why it cannot."""
 
 
-def _begin(work: _Work, spec: EncoderSpec) -> None:
+def _begin(work: _Work, spec: EncoderSpec, fingerprint: str) -> None:
     global _mine
     begin_worker(threads=1)
     try:
-        _mine = work, spec.load()
+        encoder = spec.load()
+        require(
+            encoder.fingerprint == fingerprint,
+            f"The encoder {printable(spec.source)} changed while it was in use: give the same "
+            "command again.",
+        )
+        _mine = work, encoder
     except InputError as error:
         _mine = error
 

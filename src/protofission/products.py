@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from protofission.threads import all_threads
@@ -34,6 +35,8 @@ class _Linear(torch.autograd.Function):
 
 def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """(N, D) rows through a linear map."""
+    if torch.is_autocast_enabled(rows.device.type):  # which casts for operations of torch's own
+        return F.linear(rows, weight, bias)
     return cast(Tensor, _Linear.apply(rows, weight, bias))  # type: ignore[no-untyped-call]
 
 
@@ -72,16 +75,11 @@ class _Cosines(torch.autograd.Function):
 
 def cosines(rows: Tensor, others: Tensor) -> Tensor:
     """(N, M): of (N, D) rows with (M, D) others; 0 where one of the two is 0."""
+    if torch.is_autocast_enabled(rows.device.type):
+        return F.normalize(rows, dim=-1) @ F.normalize(others, dim=-1).T
     return cast(Tensor, _Cosines.apply(rows, others))  # type: ignore[no-untyped-call]
 
 
 def _lengths(vectors: Tensor) -> Tensor:
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
     return lengths.clamp_min(1e-12)
-
-
-def first_largest(rows: Tensor) -> Tensor:
-    """(N,): the place of the largest number of each row, the first of several."""
-    if rows.device.type == "cpu":  # where torch compares one number after another
-        return torch.from_numpy(rows.detach().numpy().argmax(1))
-    return rows.argmax(1)

@@ -38,6 +38,9 @@ from protofission.run import SAVE_EVERY, perform
 from protofission.schedules import number_of_steps
 from protofission.trunks import cached_trunk
 
+SPEAK_EVERY = 30.0
+"""Seconds between the lines that stand for a bar where there is no terminal."""
+
 
 def bars(console: Console, *more: ProgressColumn) -> Progress:
     """Bars with the number of steps, the time spent and the time left."""
@@ -49,6 +52,7 @@ def bars(console: Console, *more: ProgressColumn) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
+        speed_estimate_period=3600,  # a step may take minutes
     )
 
 
@@ -164,19 +168,31 @@ def progress_bar(
 def stages(console: Console, *more: ProgressColumn) -> Iterator[Callable[[str, int, int], None]]:
     """Bars that appear one by one: what is under way, what is done, and all."""
     shown, tasks = bars(console, *more), dict[str, TaskID]()
+    spoken = time.monotonic()
 
     def show(what: str, done: int, total: int) -> None:
+        nonlocal spoken
         if not tasks:
             shown.start()
         if what not in tasks:  # what an earlier process did is not this one's speed
             tasks[what] = shown.add_task(what, total=total, completed=done)
         shown.update(tasks[what], completed=done)
+        if not console.is_terminal and time.monotonic() - spoken > SPEAK_EVERY:
+            spoken = time.monotonic()
+            line(console, _in_words(shown.tasks[tasks[what]]))
 
     try:
         yield show
     finally:
         if tasks:  # else a stop would print an empty line
             shown.stop()
+
+
+def _in_words(task: Task) -> str:
+    """Where a bar stands, for a log that shows no bars."""
+    left = task.time_remaining
+    rest = "" if not task.speed or left is None else f", {task.speed:.3g}/s, {left:.0f} s left"
+    return f"{task.description}: {task.completed:,.0f} of {task.total or 0:,.0f}{rest}"
 
 
 def show_loading(experiment: Experiment, processes: Processes, console: Console) -> Data:

@@ -6,6 +6,7 @@ To wake a sleeping thread takes about as long as a small operation itself.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,34 +16,39 @@ import torch
 
 T = TypeVar("T")
 
-_spared = 0
-"""The threads that `one_thread` put aside; 0 outside of it."""
+
+class _Spared(threading.local):
+    """The threads that `one_thread` put aside in this thread; 0 outside of it."""
+
+    number = 0
+
+
+_spared = _Spared()
 
 
 @contextmanager
 def one_thread(wanted: bool = True) -> Iterator[None]:
     """Run what follows on one thread, but for what is in `all_threads`."""
-    global _spared
     before = torch.get_num_threads()
     if not wanted or before == 1:
         yield
         return
-    _spared = before
+    _spared.number = before
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        _spared = 0
+        _spared.number = 0
         torch.set_num_threads(before)
 
 
 @contextmanager
 def all_threads() -> Iterator[None]:
     """Within `one_thread`, run what follows on all of them after all."""
-    if not _spared:
+    if not _spared.number:
         yield
         return
-    torch.set_num_threads(_spared)
+    torch.set_num_threads(_spared.number)
     try:
         yield
     finally:
@@ -81,5 +87,10 @@ def ahead(make: Callable[[int], T], wanted: bool = True) -> Iterator[Ahead[T]]:
     if not wanted or torch.get_num_threads() == 1:
         yield Ahead(make, None)
         return
-    with ThreadPoolExecutor(1, "ahead", torch.set_num_threads, (1,)) as thread:
+    with ThreadPoolExecutor(1, "ahead", _take_one_core) as thread:
         yield Ahead(make, thread)
+
+
+def _take_one_core() -> None:
+    torch.get_num_threads()  # what a thread asks for first is what others have set last
+    torch.set_num_threads(1)

@@ -33,6 +33,12 @@ def is_partial(path: Path) -> bool:
     return re.fullmatch(r"\..+\.[0-9a-f]{16}", path.name) is not None
 
 
+def clear_partial(folder: Path) -> None:
+    """Delete what a killed process was writing in a folder, if there is such a folder."""
+    for path in filter(is_partial, folder.glob(".*")):
+        path.unlink(missing_ok=True)
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file at once; where that cannot be, the refusal names it."""
     try:
@@ -61,6 +67,5 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
             raise InputError(
                 f"Another process is at work in {folder}: wait for it, or name another folder."
             ) from None
-        for path in filter(is_partial, folder.iterdir()):
-            path.unlink(missing_ok=True)
+        clear_partial(folder)
         yield

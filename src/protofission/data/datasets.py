@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from protofission.data.augment import DIGITS
+from protofission.data.affine import DIGITS
 from protofission.data.augmentations import Augmentations
 from protofission.data.cifar import load_cifar10, load_cifar100
 from protofission.data.digits import load_digits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,22 +15,27 @@ import numpy as np
 from protofission.data.cache import Progress, digest
 from protofission.data.images import Labels
 from protofission.data.manifest import (
+    JOURNAL,
     PATHS,
     Block,
+    DamagedManifestError,
+    Entry,
     Features,
+    Manifest,
     Plan,
     as_manifest,
     file_of,
     finished_blocks,
     label_file,
     npy_header,
+    read_journal,
     read_manifest,
     size_of,
 )
 from protofission.data.store import Store
 from protofission.errors import InputError, printable, require
 from protofission.records import ViewName
-from protofission.whole import is_partial, locked, write_whole
+from protofission.whole import clear_partial, is_partial, locked, write_whole
 
 BlockFeatures = dict[ViewName, Features]
 """(images, versions, ...) of each view of a block."""
@@ -67,13 +73,14 @@ def fill(
     total = sum(part.rows for part in plan.parts.values())
     try:
         with locked(folder, wait=wait):
+            clear_partial(folder / "labels")
             done = _sound(folder, plan)
             if len(done) == len(blocks) and _is_finished(folder):
                 return Store.open(folder)
-            _write_journal(folder, done)  # before the manifest that says it is unfinished
+            _write_journal(folder, plan, done)  # before the manifest that says it is unfinished
             _lay_out(folder, plan, labels, paths or {})
             with ExitStack() as opened:
-                journal = opened.enter_context((folder / "blocks.jsonl").open("ab"))
+                journal = opened.enter_context((folder / JOURNAL).open("ab"))
                 files = {
                     (part, view): opened.enter_context(_opened(folder / file_of(part, view)))
                     for part, about in plan.parts.items()
@@ -85,7 +92,7 @@ def fill(
                 for block, features in compute([b for b in blocks if b not in done]):
                     _check(features, block, plan, paths or {})
                     done[block] = _write(block, features, plan, files)
-                    journal.write(_entry(block, done[block]))
+                    journal.write(Entry(plan.identity, block, done[block]).line())
                     journal.flush()
                     os.fsync(journal.fileno())
                     rows += block.stop - block.start
@@ -100,12 +107,14 @@ def fill(
                 digests[label_file(name)] = [digest(_label_content(values))]
             if paths:
                 digests[PATHS] = [digest(_path_content(paths))]
+            _write_journal(folder, plan, {block: done[block] for block in blocks})
             write_whole(folder / "manifest.json", as_manifest(plan, digests).encode())
-            (folder / "blocks.jsonl").unlink()
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise InputError(
-            f"{folder} cannot be written ({error.strerror or error}): make room and give the same "
-            "command again, it goes on where it was."
+            f"{folder} cannot be written ({error.strerror or error}): "
+            f"{'make room' if full else 'mend that'} and give the same command again, it goes on "
+            "where it was."
         ) from None
     return Store.open(folder)
 
@@ -115,10 +124,16 @@ def check_destination(folder: Path, plan: Plan | None = None) -> None:
     require(
         folder.is_dir() or not folder.exists(), f"{folder} is a file: name a folder for the store."
     )
-    found = read_manifest(folder)
-    if found is None:
+    found = _manifest(folder)
+    if found is None and (journal := read_journal(folder)):
+        require(
+            plan is None or {entry.plan for entry in journal} == {plan.identity},
+            f"{folder} has lost its manifest, and holds a store of other images, another encoder "
+            "or other views: name another folder, or delete it.",
+        )
+    elif found is None:
         here = [p.name for p in folder.iterdir()] if folder.is_dir() else []
-        ours = (".lock", "blocks.jsonl", *(["labels"] if "blocks.jsonl" in here else []))
+        ours = (".lock", JOURNAL, *(["labels"] if JOURNAL in here else []))
         foreign = [n for n in here if n not in ours and not is_partial(Path(n))]
         require(
             not foreign,
@@ -129,6 +144,19 @@ def check_destination(folder: Path, plan: Plan | None = None) -> None:
         raise InputError(
             f"{folder} holds a store of {' and '.join(differ)}: name another folder, or delete it."
         )
+
+
+def _manifest(folder: Path) -> Manifest | None:
+    """The manifest, if it is there and sound; none, where the journal can speak for it."""
+    try:
+        return read_manifest(folder)
+    except DamagedManifestError:
+        if not read_journal(folder):
+            raise InputError(
+                f"{folder / 'manifest.json'} was edited or damaged, and {JOURNAL} tells nothing "
+                "of the blocks: delete the store's folder, and make it again."
+            ) from None
+        return None
 
 
 def _is_finished(folder: Path) -> bool:
@@ -144,13 +172,10 @@ def _is_finished(folder: Path) -> bool:
 
 def _sound(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
     """The finished blocks whose bytes are still those that were written."""
-    found = read_manifest(folder)
-    if found is None:
-        return {}
-    digests = found[1]
-    claimed = finished_blocks(folder, plan)
+    found, claimed = _manifest(folder), finished_blocks(folder, plan)
+    digests = found and found[1]
     if digests is not None:
-        claimed = {
+        claimed |= {
             block: {
                 view: digests[file_of(block.part, view)][block.start // plan.block]
                 for view in plan.parts[block.part].views
@@ -214,13 +239,9 @@ def _path_content(paths: Paths) -> bytes:
     return json.dumps({part: list(own) for part, own in paths.items()}).encode("ascii")
 
 
-def _write_journal(folder: Path, done: Mapping[Block, dict[ViewName, str]]) -> None:
-    lines = b"".join(_entry(block, digests) for block, digests in done.items())
-    write_whole(folder / "blocks.jsonl", lines)
-
-
-def _entry(block: Block, digests: Mapping[ViewName, str]) -> bytes:
-    return json.dumps({**block._asdict(), "digests": dict(digests)}).encode() + b"\n"
+def _write_journal(folder: Path, plan: Plan, done: Mapping[Block, dict[ViewName, str]]) -> None:
+    lines = (Entry(plan.identity, block, digests).line() for block, digests in done.items())
+    write_whole(folder / JOURNAL, b"".join(lines))
 
 
 def _check(features: BlockFeatures, block: Block, plan: Plan, paths: Paths) -> None:

@@ -15,7 +15,7 @@ from protofission.data.images import Labels
 from protofission.data.manifest import Block, Features, Part, Plan, fingerprint
 from protofission.data.mapped import release
 from protofission.data.store import Store
-from protofission.errors import require, unknown
+from protofission.errors import InputError, require, unknown
 from protofission.records import ViewName
 
 
@@ -58,6 +58,7 @@ def store_features(
         )
     size = 8192
     content: dict[str, Any] = {part: digest(own.tobytes()) for part, own in truth.items()}
+    content["class_names"] = list(class_names)
     for (part, view), array in arrays.items():
         parts = (_cut(array, start, start + size) for start in range(0, len(array), size))
         content[f"{part}-{view}"] = [digest(values.tobytes()) for values in parts]
@@ -102,7 +103,12 @@ def _versions(part: str, view: ViewName, features: Any, rows: int) -> NDArray[An
     """(images, versions, D) of what was given."""
     if view not in get_args(ViewName):
         raise unknown("view", view, get_args(ViewName))
-    array: NDArray[Any] = np.asanyarray(features)
+    try:
+        array: NDArray[Any] = np.asanyarray(features)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"The {view} features of {part} are no array ({error}): give one of NumPy's, of floats."
+        ) from None
     array = array[:, None] if array.ndim == 2 else array
     require(
         array.ndim == 3

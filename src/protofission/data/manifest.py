@@ -20,6 +20,8 @@ from protofission.records import ViewName
 VERSION = 1
 FEATURE_BYTES = 2
 PATHS = "paths.json"
+JOURNAL = "blocks.jsonl"
+MEND = "give the command that made the store again, and only what is lost is made anew"
 
 Features = NDArray[np.float16]
 Counts = dict[ViewName, int]
@@ -82,6 +84,12 @@ class Plan:
         return (self.parts[part].rows, self.parts[part].views[view], *self.item)
 
     @property
+    def identity(self) -> str:
+        """What two plans have in common that do not differ."""
+        parts = {name: [part.rows, part.views] for name, part in self.parts.items()}
+        return fingerprint(self.fingerprints, self.item, parts, self.block)
+
+    @property
     def fingerprints(self) -> dict[str, str]:
         """Of the data, the encoder and the augmentation: a run is on one set of them."""
         made_of = {"data": self.data, "encoder": self.encoder, "augmentation": self.augmentation}
@@ -133,6 +141,10 @@ Manifest = tuple[Plan, dict[str, list[str]] | None]
 """A plan, and the digests once it is carried out."""
 
 
+class DamagedManifestError(InputError):
+    """A manifest that is not as it was written."""
+
+
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a folder, if it has one."""
     path = folder / "manifest.json"
@@ -140,23 +152,23 @@ def read_manifest(folder: Path) -> Manifest | None:
         return parsed_manifest(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InputError(
-            f"{path} was edited or damaged: delete the store's folder and make it again."
-        ) from None
+        raise DamagedManifestError(f"{path} was edited or damaged: {MEND}.") from None
 
 
 def parsed_manifest(content: dict[str, Any]) -> Manifest:
     """A manifest from its plain values; whatever is not as we write it is a ValueError."""
+    seal = content.pop("seal")
+    if seal != fingerprint(content):
+        raise ValueError("seal")
     version = content["version"]
     if version != VERSION:
         raise InputError(
             f"The store is of version {version}, and this protofission reads {VERSION}: "
             "update it, or make the store again."
         )
-    seal = content.pop("seal")
-    if seal != fingerprint(content):
-        raise ValueError("seal")
     parts = {
         name: Part(_whole(part["rows"]), {v: _whole(n) for v, n in part["views"].items()})
         for name, part in content["parts"].items()
@@ -197,23 +209,48 @@ def as_manifest(plan: Plan, digests: dict[str, list[str]] | None) -> str:
     return json.dumps({**content, "seal": fingerprint(content)}, indent=1)
 
 
-def finished_blocks(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
-    """The blocks that an unfinished store has, with the digest of each view."""
+class Entry(NamedTuple):
+    """A line of the journal."""
+
+    plan: str
+    """Its identity."""
+    block: Block
+    digests: dict[ViewName, str]
+    """Of each view."""
+
+    def line(self) -> bytes:
+        """As it is written."""
+        content = {"plan": self.plan, **self.block._asdict(), "digests": self.digests}
+        return json.dumps(content).encode() + b"\n"
+
+
+def read_journal(folder: Path) -> list[Entry]:
+    """The blocks that were written, as far as the journal can be read."""
     try:
-        lines = (folder / "blocks.jsonl").read_bytes().splitlines()
+        lines = (folder / JOURNAL).read_bytes().splitlines()
     except OSError:
-        return {}
-    found: dict[Block, dict[ViewName, str]] = {}
+        return []
+    found = []
     for line in lines:
         try:  # the last line may be cut short
             entry = json.loads(line)
             block = Block(str(entry["part"]), int(entry["start"]), int(entry["stop"]))
-            digests = {view: str(entry["digests"][view]) for view in plan.parts[block.part].views}
-        except (ValueError, KeyError, TypeError):
+            digests = {view: str(value) for view, value in entry["digests"].items()}
+            found.append(Entry(str(entry["plan"]), block, digests))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
-        if plan.has(block):
-            found[block] = digests
     return found
+
+
+def finished_blocks(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
+    """The blocks of a plan that were written, with the digest of each view."""
+    return {
+        entry.block: entry.digests
+        for entry in read_journal(folder)
+        if entry.plan == plan.identity
+        and plan.has(entry.block)
+        and entry.digests.keys() == plan.parts[entry.block.part].views.keys()
+    }
 
 
 def _whole(value: Any) -> int:

@@ -3,7 +3,7 @@
     manifest.json      what is in it, its fingerprints, and the digest of every block
     train-weak.npy     float16, (images, versions of the view, ...); so for each view of each part
     labels/train.npy   apart from the features: only a split and a judge open them
-    blocks.jsonl       while it is being made: the blocks that are finished
+    blocks.jsonl       the journal: the blocks that are finished; it stands in for a lost manifest
 
 Methods ask for views by name, as they do of images; a store gives one of the versions it has.
 """
@@ -25,6 +25,7 @@ from protofission.data.augmentations import Augmentations, Wanted
 from protofission.data.cache import digest
 from protofission.data.images import Labels, TestData, TrainingData, pool_of
 from protofission.data.manifest import (
+    MEND,
     PATHS,
     Features,
     Plan,
@@ -93,7 +94,7 @@ class Store:
             release(array)
             require(
                 sound,
-                f"{self.folder / name} was edited or damaged at image {start}: {_AGAIN}.",
+                f"{self.folder / name} was edited or damaged at image {start}: {MEND}.",
             )
         return array
 
@@ -129,7 +130,7 @@ class Store:
         try:
             content = (self.folder / name).read_bytes()
         except OSError:
-            raise InputError(f"{self.folder / name} is missing: {_AGAIN}.") from None
+            raise InputError(f"{self.folder / name} is missing: {MEND}.") from None
         if [digest(content)] != self.digests[name]:
             _damaged(self.folder / name)
         return content
@@ -179,7 +180,7 @@ class StoredViews(Augmentations):
     def views(
         self, wanted: Sequence[Wanted], generator: torch.Generator, share: Share = WHOLE
     ) -> Tensor:
-        """All views of a step; those of one name are read in one go."""
+        """All views of a step, as float32; read in one go where they have one name."""
         names = {w.name for w in wanted}
         if len(names) > 1:
             return super().views(wanted, generator, share)
@@ -257,17 +258,16 @@ def mapped_features(path: Path, shape: tuple[int, ...]) -> Features:
             found = file.read(len(header))
             size = file.seek(0, 2)
     except OSError:
-        raise InputError(f"{path} is missing: {_AGAIN}.") from None
+        raise InputError(f"{path} is missing: {MEND}.") from None
     if size < len(header) + size_of(shape):
-        raise InputError(f"{path} is cut short: {_AGAIN}.")
+        raise InputError(f"{path} is cut short: {MEND}.")
     if found != header or size > len(header) + size_of(shape):
         _damaged(path)
     return np.memmap(path, np.float16, "r", len(header), shape)
 
 
 def _damaged(path: Path) -> NoReturn:
-    raise InputError(f"{path} was edited or damaged: {_AGAIN}.")
+    raise InputError(f"{path} was edited or damaged: {MEND}.")
 
 
-_AGAIN = "give its embed command again, and what is lost is made anew"
 _MAKE = "make one with `protofission embed DATA --out STORE`"

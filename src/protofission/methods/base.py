@@ -176,7 +176,7 @@ class Method(Generic[T]):
         raise NotImplementedError
 
     def slot_targets(self, targets: T) -> T:
-        """What single slots are charged with, where that differs from the max-logits."""
+        """What single slots are charged with; the same object where that is no other thing."""
         return targets
 
     def others(self, step: Step, targets: T) -> Terms:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from protofission.errors import require
 from protofission.methods.base import Method, Novel
 from protofission.models.heads import HeadSpec
-from protofission.products import first_largest
 from protofission.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
 from protofission.threads import all_threads
 
@@ -161,7 +160,7 @@ def class_partners(labels: Tensor, generator: torch.Generator) -> Tensor:
     draw = torch.rand(len(labels), len(labels), generator=generator).to(labels.device)
     draw = draw.masked_fill(labels[:, None] != labels, -1.0)
     draw.fill_diagonal_(-0.5)
-    return first_largest(draw)
+    return _largest(draw)
 
 
 def nearest_partners(space: Tensor, first: int = 0) -> Tensor:
@@ -170,4 +169,11 @@ def nearest_partners(space: Tensor, first: int = 0) -> Tensor:
     with all_threads():
         cosines = units[first:] @ units.T
     cosines[:, first:].fill_diagonal_(-torch.inf)
-    return first_largest(cosines)
+    return _largest(cosines)
+
+
+def _largest(rows: Tensor) -> Tensor:
+    """(N,): the place of the largest number of each row."""
+    if rows.device.type == "cpu" and rows.dtype == torch.float32:
+        return torch.from_numpy(rows.numpy().argmax(1))  # torch compares one number after another
+    return rows.argmax(1)
