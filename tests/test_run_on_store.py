@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 
 from protofission import train
 from protofission.cli import main
@@ -21,9 +22,11 @@ from protofission.folder import RunFolder
 from protofission.models.model import Model
 from protofission.options import override
 from protofission.presets import preset
+from protofission.processes import Together
 from protofission.records import Batch
 from protofission.rng import step_rng
 from protofission.run import perform
+from protofission.state import start
 from protofission.threads import ahead
 from stores import CLASSES, features, made
 
@@ -93,6 +96,24 @@ def test_batches_that_are_read_ahead_end_in_the_same_bits(
         ends.append((folder.path / "weights.safetensors").read_bytes())
     assert readers == ["MainThread"] + ["ahead_0"] * 11 + ["MainThread"] * 12
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("adapter", ["adapter-linear", "adapter-mlp", "adapter-none"])
+def test_a_forward_pass_in_half_precision_learns_almost_the_same(adapter: str, tmp_path: Path):
+    store = made(tmp_path / "store").folder
+    experiment = short(store, "orca+pf", f"backbone={adapter}", "head.init=random")
+    data, ends = experiment.data.load(), []
+    for precision in ("32-true", "bf16-mixed"):
+        fabric = Fabric(accelerator="cpu", devices=1, precision=precision)
+        given = (experiment, data.training, data.augmentations, Together(fabric))
+        state = start(*given)
+        for _ in train.train(state, *given):
+            pass
+        ends.append(torch.cat([p.flatten() for p in state.model.parameters()]))
+    assert ends[1].dtype == torch.float32
+    difference = (ends[0] - ends[1]).norm() / ends[0].norm()
+    assert 0 <= difference < 0.05
+    assert (difference > 0) == (adapter != "adapter-none")
 
 
 def test_the_features_of_another_encoder_are_refused_on_resume(tmp_path: Path):
