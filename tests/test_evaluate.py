@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch import Tensor, nn
 
 from protofission.data.images import TestData, TrainingData
@@ -99,6 +101,22 @@ def test_scores_look_at_seen_heads_unless_told_otherwise() -> None:
     assert ood_scores(output, everything, MEMORY, 2).item() == pytest.approx(1 - probs[2].item())
     logit = experiment("orca", "judging.ood_score=max_logit")
     assert ood_scores(output, logit, MEMORY, 2).item() == -1
+
+
+def test_clusters_are_found_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums of several threads depend on which of them ends first."""
+    used: set[int] = set()
+    fit = KMeans.fit
+
+    def noted(self: KMeans, points: np.ndarray) -> KMeans:
+        used.update(library["num_threads"] for library in threadpool_info())
+        return fit(self, points)
+
+    monkeypatch.setattr(KMeans, "fit", noted)
+    with threadpool_limits(2):
+        found = clusters(torch.tensor([[0.0], [9.0], [0.1], [9.1]]).__getitem__, 4, 2, 0)
+    assert found[0] == found[2] != found[1] == found[3]
+    assert used == {1}
 
 
 def test_fewer_images_than_clusters_have_one_each() -> None:

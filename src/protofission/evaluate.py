@@ -278,12 +278,14 @@ def clusters(features: Callable[[slice], Tensor], rows: int, number: int, seed: 
         features: of some rows, (n, D).
     """
     from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
 
     if rows <= number:
         return torch.arange(rows)
     step = -(-rows // CLUSTERED)
     means = KMeans(number, n_init=10, random_state=seed)
-    means.fit(features(slice(None, None, step)).cpu().numpy())
+    with threadpool_limits(1):  # several threads add up in the order in which they end
+        means.fit(features(slice(None, None, step)).cpu().numpy())
     if step == 1:
         return torch.from_numpy(means.labels_).long()
     parts = [slice(start, start + CLUSTERED) for start in range(0, rows, CLUSTERED)]
