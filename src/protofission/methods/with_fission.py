@@ -204,19 +204,20 @@ class WithFission(Method[T]):
                     lambda logits: total(self.risk(step, slot_targets, logits)), slots
                 )
             return self.risk(step, targets, step.logits), consistency
-        charged: list[Term] = []
+        terms: Terms = ()  # their names and weights are those of every slot
 
         def values(logits: Tensor) -> Tensor:
-            charged[:] = self.risk(step, targets, logits)
-            return torch.stack([term.value for term in charged])
+            nonlocal terms
+            terms = self.risk(step, targets, logits)
+            return torch.stack([term.value for term in terms])
 
         both = torch.cat([step.logits[None], slots.movedim(-1, 0)])  # (1 + V, N, C)
         found = torch.vmap(values)(both)  # (1 + V, terms)
-        of_max, of_slots = found[0].unbind(), found[1:].mean(0).unbind()
-        return (
-            tuple(t._replace(value=value) for t, value in zip(charged, of_max, strict=True)),
-            total([t._replace(value=value) for t, value in zip(charged, of_slots, strict=True)]),
+        of_max, of_slots = (
+            tuple(t._replace(value=value) for t, value in zip(terms, own.unbind(), strict=True))
+            for own in (found[0], found[1:].mean(0))
         )
+        return of_max, total(of_slots)
 
     def compared(self, output: Output, classes: Tensor) -> Tensor:
         """(N, C, V): the logits of each slot, set against what `consistency_negatives` says."""
