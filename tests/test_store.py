@@ -1,6 +1,7 @@
 """The store: what is written is read, by row and version, and what is damaged is refused."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -180,6 +181,28 @@ def test_a_store_cut_short_is_refused(file: str, bytes_left: int, tmp_path: Path
     path.unlink()
     with pytest.raises(InputError, match=f"{file} is missing"):
         Store.open(store.folder)
+
+
+@pytest.mark.parametrize("instead", ["a folder", "a pipe", "a link"])
+def test_what_is_no_plain_file_is_refused_and_never_written_through(instead: str, tmp_path: Path):
+    store = made(tmp_path / "s")
+    path, other = store.folder / "train-weak.npy", tmp_path / "precious"
+    path.unlink()
+    other.write_text("precious")
+    match instead:
+        case "a folder":
+            path.mkdir()
+        case "a pipe":
+            os.mkfifo(path)
+        case "a link":
+            path.symlink_to(other)
+    with pytest.raises(InputError, match=r"train-weak\.npy is (missing, or no file|cut short)"):
+        Store.open(store.folder)
+    with pytest.raises(InputError, match=r"train-weak\.npy is no plain file: delete it"):
+        made(store.folder)
+    assert other.read_text() == "precious"
+    path.rmdir() if path.is_dir() else path.unlink()
+    made(store.folder).verified("train", "weak")
 
 
 def test_edited_labels_are_refused(tmp_path: Path):

@@ -184,7 +184,8 @@ def _sound(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
         }
     sound = {}
     with ExitStack() as opened:
-        files = {path.name: opened.enter_context(path.open("rb")) for path in folder.glob("*.npy")}
+        paths = filter(Path.is_file, folder.glob("*.npy"))
+        files = {path.name: opened.enter_context(path.open("rb")) for path in paths}
         for block, known in claimed.items():
             if all(
                 digest(_read(files.get(file_of(block.part, view)), plan, block, view)) == value
@@ -219,11 +220,15 @@ def _lay_out(folder: Path, plan: Plan, labels: Mapping[str, Labels], paths: Path
         write_whole(folder / PATHS, _path_content(paths))
     for part, about in plan.parts.items():
         for view in about.views:
-            shape = plan.shape(part, view)
+            path, shape = folder / file_of(part, view), plan.shape(part, view)
+            require(
+                not path.is_symlink() and (path.is_file() or not path.exists()),
+                f"{path} is no plain file: delete it, and give the same command again.",
+            )
             header = npy_header("<f2", shape)
-            with (folder / file_of(part, view)).open("ab") as file:
+            with path.open("ab") as file:
                 file.truncate(len(header) + size_of(shape))
-            with _opened(folder / file_of(part, view)) as file:
+            with _opened(path) as file:
                 file.write(header)
 
 

@@ -253,12 +253,13 @@ def mapped_features(path: Path, shape: tuple[int, ...]) -> Features:
     if not shape[0]:
         return np.empty(shape, np.float16)
     header = npy_header("<f2", shape)
+    require(path.is_file(), f"{path} is missing, or no file: {MEND}.")
     try:
         with path.open("rb") as file:
             found = file.read(len(header))
             size = file.seek(0, 2)
-    except OSError:
-        raise InputError(f"{path} is missing: {MEND}.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): mend that.") from None
     if size < len(header) + size_of(shape):
         raise InputError(f"{path} is cut short: {MEND}.")
     if found != header or size > len(header) + size_of(shape):
