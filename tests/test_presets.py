@@ -116,7 +116,7 @@ def test_the_weights_of_the_two_forces(name, method):
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name.endswith("/literal")])
-def test_a_literal_preset_changes_the_method_alone_and_on_features_the_head(name):
+def test_a_literal_preset_changes_the_method_and_what_was_ours_of_the_head(name):
     for method in METHODS:
         ours, words = preset(name.removesuffix("/literal"), method), preset(name, method)
         own = METHODS[method].head
@@ -126,6 +126,10 @@ def test_a_literal_preset_changes_the_method_alone_and_on_features_the_head(name
             from_data = starts or method in ("cpl", "rankstats")
             assert ours.head.init == ("data" if from_data else "random")
             assert ours.head.kind == ("cosine" if method == "rankstats" else own.kind)
+            ours = replace(ours, head=own)
+        if name.startswith("digits"):
+            assert words.head == own
+            assert ours.head.init == ("data" if method in ("orca", "orca+pf") else "random")
             ours = replace(ours, head=own)
         assert replace(words, method=ours.method) == ours
     fission = preset(name, "orca+pf").method

@@ -39,7 +39,8 @@ def digits(name: str) -> Experiment:
 
     What differs from the methods' defaults is the same for a base and its version with fission:
     - ORCA: an entropy weight of 3 and a margin of at most 0.2 T. With 1 and 0.5, a novel digit
-      settled on a seen head in every other run of these few hundred steps.
+      settled on a seen head in every other run of these few hundred steps. Prototypes start from
+      the data, as on features: from random ones, two novel digits shared a head in some run.
     - FixMatch-Sigmoid: literal, that is, no warm-up and no ignore band. With them, the linear head
       learns to be sure of strangers before they can be taken for OOD.
     - RankStats: one largest feature, not five. Of the net's 64 features, five are the same in one
@@ -67,7 +68,8 @@ def digits(name: str) -> Experiment:
         recipe = Recipe(
             epochs=20, epoch="pool", labeled_batch=32, unlabeled_batch=224, learning_rate=0.05
         )
-    return replace(experiment, method=_for_digits(method), recipe=recipe)
+    head = replace(experiment.head, init="data" if isinstance(_base(name), Orca) else "random")
+    return replace(experiment, head=head, method=_for_digits(method), recipe=recipe)
 
 
 def _for_digits(method: Method[Any]) -> Method[Any]:
@@ -92,7 +94,8 @@ def _for_digits(method: Method[Any]) -> Method[Any]:
 
 def literal(name: str) -> Experiment:
     """The digits with the paper's words and weights to the letter, in the demo's training time."""
-    return replace(digits(name), method=literally(experiment_of(name).method))
+    own = experiment_of(name)
+    return replace(digits(name), head=own.head, method=literally(own.method))
 
 
 def literally(method: Method[Any]) -> Method[Any]:
