@@ -92,7 +92,7 @@ def test_bad_overrides_get_one_sentence(assignment: str, words: str) -> None:
     [
         ("orca+pf", "head.novel_prototypes=2", "novel_prototypes = 2 must divide prototypes = 5."),
         ("orca+pf", "method.prior=0.5,0.5", "one number for each of the 5 prototypes."),
-        ("orca", "head.kind=projection", "head.kind = projection does not fit"),
+        ("fixmatch", "head.kind=projection", "head.kind = projection does not fit"),
         ("simclr", "head.kind=cosine", "head.kind = cosine does not fit"),
         ("orca", "recipe.trainable_stages=9", "trainable_stages = 9 must be between 0 and"),
         ("orca", "recipe.trainable_stages=-1", "trainable_stages = -1 must be between 0 and"),

@@ -129,7 +129,7 @@ def test_a_literal_preset_changes_the_method_and_what_was_ours_of_the_head(name)
             ours = replace(ours, head=own)
         if name.startswith("digits"):
             assert words.head == own
-            assert ours.head.init == ("data" if method in ("orca", "orca+pf") else "random")
+            assert ours.head.init == ("data" if method in ("orca", "orca+pf") else own.init)
             ours = replace(ours, head=own)
         assert replace(words, method=ours.method) == ours
     fission = preset(name, "orca+pf").method

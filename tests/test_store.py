@@ -275,6 +275,25 @@ def test_features_of_no_use_are_refused_by_image(value: float, words: str, tmp_p
         pytest.raises(InputError, match=f"The weak features of train image 17 hold .*{words}"),
     ):
         store_features(tmp_path / "s", views, labels, ["a"] * CLASSES)
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "labels/train.npy", "blocks.jsonl"])
+def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path):
+    store = made(tmp_path / "s")
+    (store.folder / name).unlink()
+    os.mkfifo(store.folder / name)
+    if name != "blocks.jsonl":
+        with pytest.raises(InputError, match=f"{name} (was edited or damaged|is missing)"):
+            _used(store.folder)
+    made(store.folder)
+    _used(store.folder)
+
+
+def test_a_file_is_no_store(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file is no store"):
+        Store.open(tmp_path / "file")
 
 
 @pytest.mark.parametrize(

@@ -952,6 +952,8 @@ def main() -> None:
         lacks = any(words in str(error) for words in ("allocate memory", "out of memory"))
         if lacks or isinstance(error, MemoryError):
             refuse("Out of memory: lower backbone.width, backbone.blocks or the batch sizes.")
+        if "home directory" in str(error):
+            refuse("A path begins with ~ and a name that is no user's here: write it out.")
         if "Connection" in str(error):  # gloo's and NCCL's word for a process that is gone
             refuse("Another process of this run has ended: go on with --resume.")
         raise

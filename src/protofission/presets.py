@@ -68,8 +68,9 @@ def digits(name: str) -> Experiment:
         recipe = Recipe(
             epochs=20, epoch="pool", labeled_batch=32, unlabeled_batch=224, learning_rate=0.05
         )
-    head = replace(experiment.head, init="data" if isinstance(_base(name), Orca) else "random")
-    return replace(experiment, head=head, method=_for_digits(method), recipe=recipe)
+    if isinstance(_base(name), Orca):
+        experiment = replace(experiment, head=replace(experiment.head, init="data"))
+    return replace(experiment, method=_for_digits(method), recipe=recipe)
 
 
 def _for_digits(method: Method[Any]) -> Method[Any]:

@@ -90,7 +90,7 @@ def fill(
                 if progress:
                     progress(rows, total)
                 for block, features in compute([b for b in blocks if b not in done]):
-                    _check(features, block, plan, paths or {})
+                    check_block(features, block, plan, paths or {})
                     done[block] = _write(block, features, plan, files)
                     journal.write(Entry(plan.identity, block, done[block]).line())
                     journal.flush()
@@ -249,7 +249,7 @@ def _write_journal(folder: Path, plan: Plan, done: Mapping[Block, dict[ViewName,
     write_whole(folder / JOURNAL, b"".join(lines))
 
 
-def _check(features: BlockFeatures, block: Block, plan: Plan, paths: Paths) -> None:
+def check_block(features: BlockFeatures, block: Block, plan: Plan, paths: Paths) -> None:
     """Refuse features that are not numbers, and vectors of zeros: they have no direction."""
     for view, values in features.items():
         bits = np.ascontiguousarray(values).view(np.uint16).reshape(*values.shape[:2], -1)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission.data.cache import digest
-from protofission.data.filling import BlockFeatures, fill
+from protofission.data.filling import BlockFeatures, check_block, fill
 from protofission.data.images import Labels
 from protofission.data.manifest import Block, Features, Part, Plan, fingerprint
 from protofission.data.mapped import release
@@ -81,6 +81,8 @@ def store_features(
             views = plan.parts[part].views
             yield Block(part, start, stop), {v: _cut(arrays[part, v], start, stop) for v in views}
 
+    for block, own in compute(list(plan.blocks())):
+        check_block(own, block, plan, {})  # before anything is written
     return fill(Path(folder), plan, truth, compute)
 
 

@@ -145,12 +145,19 @@ class DamagedManifestError(InputError):
     """A manifest that is not as it was written."""
 
 
+def read_plain(path: Path) -> bytes:
+    """The content of a file; a pipe, which would be waited for, is an OSError as a folder is."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is no file")
+    return path.read_bytes()
+
+
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a folder, if it has one."""
     path = folder / "manifest.json"
     try:
-        return parsed_manifest(json.loads(path.read_bytes()))
-    except FileNotFoundError:
+        return parsed_manifest(json.loads(read_plain(path)))
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except InputError:
         raise
@@ -227,7 +234,7 @@ class Entry(NamedTuple):
 def read_journal(folder: Path) -> list[Entry]:
     """The blocks that were written, as far as the journal can be read."""
     try:
-        lines = (folder / JOURNAL).read_bytes().splitlines()
+        lines = read_plain(folder / JOURNAL).splitlines()
     except OSError:
         return []
     found = []

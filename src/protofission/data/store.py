@@ -34,6 +34,7 @@ from protofission.data.manifest import (
     label_file,
     npy_header,
     read_manifest,
+    read_plain,
     size_of,
 )
 from protofission.data.mapped import Rows, release
@@ -128,7 +129,7 @@ class Store:
     def _sound_file(self, name: str) -> bytes:
         """The content of a small file, compared with its digest."""
         try:
-            content = (self.folder / name).read_bytes()
+            content = read_plain(self.folder / name)
         except OSError:
             raise InputError(f"{self.folder / name} is missing: {MEND}.") from None
         if [digest(content)] != self.digests[name]:
