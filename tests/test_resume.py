@@ -72,6 +72,18 @@ def test_a_run_killed_many_times_ends_in_the_same_bits(
         assert (broken / file).read_bytes() == (whole / file).read_bytes(), file
 
 
+def test_a_byte_that_changed_in_a_saved_state_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for _ in perform(small("orca"), digits(), folder):
+        pass
+    path = tmp_path / "state.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"state\.safetensors is missing or damaged"):
+        folder.saved_state()
+
+
 def test_a_saved_state_holds_the_method_s_memory(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for _ in perform(small("orca+pf", "method.diversity_scope=ema"), digits(), folder):

@@ -137,6 +137,7 @@ def embed(
         wait: for another process that is making the same store.
     """
     check_processes(processes)
+    folder = folder.expanduser()
     name = views or images.views
     if name not in VIEWS:
         raise unknown("views", name, VIEWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -74,8 +76,9 @@ class RunFolder:
 
     def save_state(self, tensors: dict[str, Tensor], progress: Progress) -> None:
         """All that is needed to go on, in one file."""
-        plain = {"progress": as_plain_json(dataclasses.asdict(progress))}
-        self.write("state.safetensors", save_tensors(_packed(tensors), plain))
+        packed = _packed(tensors)
+        plain = as_plain_json({**dataclasses.asdict(progress), "digest": _digest(packed)})
+        self.write("state.safetensors", save_tensors(packed, {"progress": plain}))
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         """The model's weights."""
@@ -116,6 +119,8 @@ class RunFolder:
 def _state(content: bytes) -> tuple[dict[str, Tensor], Progress]:
     tensors = load_tensors(content)
     plain = plain_part(content, "progress")
+    if plain["digest"] != _digest(tensors):
+        raise ValueError("digest")
     return tensors, Progress(epochs(plain["history"]), plain["steps"])
 
 
@@ -125,6 +130,15 @@ def _predictions(content: bytes) -> Predictions:
     for number in ("num_seen", "num_classes"):
         values[number] = int(values[number])
     return Predictions(**values)
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    """One digest of all numbers."""
+    found = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(tensors[name].cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _packed(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -45,7 +45,7 @@ SPEAK_EVERY = 30.0
 def bars(console: Console, *more: ProgressColumn) -> Progress:
     """Bars with the number of steps, the time spent and the time left."""
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
         *more,
@@ -150,8 +150,8 @@ def show_embedding(
         store = embed(images, spec, folder, counts, **options, progress=progress)
     rows = sum(part.rows for part in store.plan.parts.values())
     seconds = time.monotonic() - begun
-    size = f"{_megabytes(folder):,.0f} MB"
-    line(console, f"The store: {folder}, {rows:,} images, {size}, {seconds:.0f} s")
+    size = f"{_megabytes(store.folder):,.0f} MB"
+    line(console, f"The store: {store.folder}, {rows:,} images, {size}, {seconds:.0f} s")
     return store
 
 

@@ -83,7 +83,7 @@ def store_features(
 
     for block, own in compute(list(plan.blocks())):
         check_block(own, block, plan, {})  # before anything is written
-    return fill(Path(folder), plan, truth, compute)
+    return fill(Path(folder).expanduser(), plan, truth, compute)
 
 
 def _whole_labels(labels: Any, classes: int) -> Labels:

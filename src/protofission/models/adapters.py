@@ -15,6 +15,9 @@ from protofission.fission import check_sizes
 from protofission.models.backbones import Statistics
 from protofission.products import linear
 
+LEAST = 0.03
+"""The least deviation that a feature is divided by, as a share of the largest."""
+
 
 @dataclass(frozen=True)
 class AdapterSpec:
@@ -98,7 +101,11 @@ class Adapter(nn.Module):
 
     @torch.no_grad()
     def standardise_by(self, chunks: Iterable[Tensor]) -> None:
-        """Take mean and deviation from (n, inputs) features; a constant one is left as wide."""
+        """Take mean and deviation from (n, inputs) features.
+
+        One that hardly varies in these may do so in other views of them: it is divided by `LEAST`
+        of the largest deviation, so that it does not drown the others.
+        """
         count, mean = 0, torch.zeros_like(self.mean, dtype=torch.float64)
         squares = torch.zeros_like(mean)  # of the distances from the mean, as chunks come in
         for chunk in chunks:
@@ -110,7 +117,8 @@ class Adapter(nn.Module):
             count = both
         deviation = (squares / count).sqrt()
         self.mean.copy_(mean)
-        self.deviation.copy_(torch.where(deviation > 1e-6 * deviation.max(), deviation, 1.0))
+        deviation = deviation.clamp_min(LEAST * deviation.max())
+        self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
 
     def learn_last(
         self, stages: int | None, statistics: Statistics = "frozen", *, cached: bool = False
