@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: all demo test lint types clean
+.PHONY: all demo test chaos lint types clean
 
 all: lint types test
 
@@ -15,6 +15,11 @@ demo: .venv/installed
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
+# Faults at random for so many minutes, and a table of what became of them: docs/reliability.md.
+MINUTES ?= 5
+chaos: .venv/installed-dev
+	$(BIN)/python tests/chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -23,7 +28,7 @@ types: .venv/installed-dev
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv demo dist
+	rm -rf .venv demo dist chaos-out
 
 INSTALL := $(BIN)/pip install --quiet -c constraints.txt -e
 

@@ -1,9 +1,12 @@
 """What all tests share."""
 
+import json
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -45,3 +48,28 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return Said(code, *capsys.readouterr())
 
     return called
+
+
+Killing = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def killing() -> Iterator[Killing]:
+    """Runs a command with so many kills, by a process that all tests share: see killing.py."""
+    script = Path(__file__).with_name("killing.py")
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def run(out: Path, kills: int, arguments: list[str], processes: int = 1) -> dict[str, Any]:
+            wanted = {"folder": str(out), "kills": kills, "processes": processes}
+            print(json.dumps({**wanted, "arguments": arguments}), file=server.stdin, flush=True)
+            return dict(json.loads(server.stdout.readline()))
+
+        yield run

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
+import protofission.journal as journal
 import protofission.predictor as predictor
 from protofission.errors import InputError
-from protofission.journal import Journal
 from protofission.predicting import predict
 
 
@@ -43,11 +43,11 @@ def killed_at(moment: int) -> None:
 
         return wrapped
 
-    def half(journal: Journal, content: bytes) -> None:
-        FileIO.write(journal._file, content[: len(content) // 2])
+    def half(file: FileIO, content: bytes) -> None:
+        file.write(content[: len(content) // 2])
 
     os.fsync = counted(os.fsync)
-    Journal._write = counted(Journal._write, half)
+    journal.write_all = counted(journal.write_all, half)
     Path.replace = counted(Path.replace)
     Path.unlink = counted(Path.unlink)
 
@@ -80,11 +80,11 @@ def life(
 
 def every(bundle: Path, source: Path, out: Path) -> int:
     """A life for each moment, each from where the last one left it; then all from nothing."""
-    journal, whole = out.with_name(f".{out.name}.rows"), out.with_name("whole.csv")
+    rows, whole = out.with_name(f".{out.name}.rows"), out.with_name("whole.csv")
     for afresh in (False, True):
         for moment in range(1, 100):
             if afresh:
-                journal.unlink(missing_ok=True)
+                rows.unlink(missing_ok=True)
             if moment % 4 == 2:
                 assert life(bundle, source, out, room=700) == 2, "a full disk is one sentence"
             ended = life(bundle, source, out, moment)

@@ -1,5 +1,7 @@
 """Adapters: standardisation is part of the model, and what learns is what was asked for."""
 
+import itertools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import Call
 from protofission.errors import InputError
 from protofission.methods import METHODS
 from protofission.models.adapters import ADAPTERS, AdapterSpec
@@ -80,9 +83,18 @@ def test_the_start_depends_on_its_generator_alone():
     assert not torch.equal(one.layers[0].weight, other.layers[0].weight)
 
 
-@pytest.mark.parametrize("kind", list(ADAPTERS))
-@pytest.mark.parametrize("name", METHODS)
+LEARNING = [kind for kind in ADAPTERS if kind != "adapter-none"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "adapter-none") for name in METHODS),
+        *zip(METHODS, itertools.cycle(LEARNING), strict=False),
+    ],
+)
 def test_every_method_trains_on_a_store(name: str, kind: str, tmp_path: Path):
+    """Each without an adapter that learns, and with one; each of these with many methods."""
     store = made(tmp_path / "s")
     experiment = preset("features", name)
     for assignment in (
@@ -138,8 +150,22 @@ def test_what_does_not_fit_is_refused(tmp_path: Path):
         start(digits, images.training, images.augmentations)
     with pytest.raises(InputError, match="There is no store: make one with `protofission embed"):
         preset("features", "orca").data.load()
-    with pytest.raises(InputError, match="is a store of blobs, not of cifar10"):
+    with pytest.raises(InputError, match=r"is a store of blobs, not of cifar10.*--preset features"):
         override(preset("features/cifar10", "orca"), f"data.store={store.folder}").data.load()
+
+
+@pytest.mark.parametrize("method", ["orca+pf", "fixmatch+pf"])
+@pytest.mark.parametrize("named", ["features/cifar10", "features/cifar100/literal", "cpu/cifar10"])
+def test_a_preset_for_other_images_names_one_that_works(
+    named: str, method: str, tmp_path: Path, call: Call
+):
+    folder = made(tmp_path / "s", rows=240).folder
+    brief = ("--set", "recipe.steps=2", "--set", "recipe.unlabeled_batch=32")
+    command = ("train", method, "--store", folder, *brief, "--out")
+    said = call(*command, tmp_path / "no", "--preset", named)
+    assert said.code == 2
+    (remedy,) = re.findall(r"train with --preset (\S+),", said.err)
+    assert call(*command, tmp_path / "yes", "--preset", remedy).code == 0
 
 
 def test_names_are_distinct_and_adapters_are_values():

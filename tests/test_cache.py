@@ -60,7 +60,7 @@ def test_images_are_decoded_once(
 def test_an_entry_is_an_array_and_a_manifest(folder: Path, store: Path) -> None:
     images, _ = load(folder, store)
     (home,) = entries(store)
-    assert {path.name for path in home.iterdir()} == {"pixels.npy", "manifest.json"}
+    assert {path.name for path in home.iterdir()} == {".lock", "pixels.npy", "manifest.json"}
     assert np.array_equal(np.load(home / "pixels.npy"), images.pixels)
     manifest = json.loads((home / "manifest.json").read_text())
     status = (folder / "class 0" / "0.png").stat()
@@ -158,33 +158,170 @@ def test_a_damaged_entry_is_made_anew(folder: Path, store: Path, damage: str) ->
     assert load(folder, store)[1]
 
 
-def test_an_interrupted_attempt_leaves_nothing(folder: Path, store: Path) -> None:
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """200 images, some of which cannot be read: three blocks and a part of one."""
+    for seed in range(200):
+        picture(tmp_path / "many" / f"{seed:03}.png", seed)
+    for place in (5, 70, 190):
+        write(tmp_path / "many" / f"{place:03}.png", b"bad")
+    return tmp_path / "many"
+
+
+def made_of(store: Path) -> dict[str, bytes]:
+    (home,) = entries(store)
+    return {path.name: path.read_bytes() for path in home.iterdir()}
+
+
+def interrupted(folder: Path, store: Path, at: int) -> Path:
+    """The entry of an attempt that was stopped at that image."""
+
     def interrupt(done: int, total: int) -> None:
-        if done == 3:
+        if done == at:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         load_folder(folder, 8, cache=store, progress=interrupt)
-    assert list(store.iterdir()) == []
-    assert not load(folder, store)[1]
+    (home,) = entries(store)
+    assert not (home / "manifest.json").exists()
+    return home
+
+
+def places_decoded(folder: Path, store: Path) -> list[int]:
+    """What progress says on the way to a finished entry."""
+    seen: list[int] = []
+    load_folder(folder, 8, cache=store, progress=lambda done, total: seen.append(done))
+    return seen
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], int]] = {
+    "nothing": (lambda home: None, 128),
+    "a cut journal": (lambda home: cut(home / "blocks.jsonl"), 64),
+    "no journal": (lambda home: (home / "blocks.jsonl").unlink(), 0),
+    "a folder for a journal": (
+        lambda home: ((home / "blocks.jsonl").unlink(), (home / "blocks.jsonl").mkdir()),
+        0,
+    ),
+    "a pipe for a journal": (
+        lambda home: ((home / "blocks.jsonl").unlink(), os.mkfifo(home / "blocks.jsonl")),
+        0,
+    ),
+    "other lines": (lambda home: (home / "blocks.jsonl").write_text("[]\n[[1]]\n{"), 0),
+    "deep lines": (lambda home: (home / "blocks.jsonl").write_text("[" * 10**5), 0),
+    "a flipped bit in the first block": (lambda home: flip(home / "pixels.npy", 500), 0),
+    "a flipped bit in the second": (lambda home: flip(home / "pixels.npy", 128 + 100 * 192), 64),
+    "a flipped bit in the header": (lambda home: flip(home / "pixels.npy", 30), 128),
+    "cut pixels": (lambda home: os.truncate(home / "pixels.npy", 128 + 100 * 192), 64),
+    "no pixels": (lambda home: (home / "pixels.npy").unlink(), 0),
+}
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_an_interrupted_decoding_goes_on_with_what_is_sound(
+    many: Path, store: Path, spoilt: str
+) -> None:
+    load_folder(many, 8, cache=store.with_name("whole"))
+    home = interrupted(many, store, 150)
+    spoil, kept = SPOILT[spoilt]
+    spoil(home)
+    seen = places_decoded(many, store)
+    assert seen == list(range(kept or 1, 201))  # the first is what was there
+    assert made_of(store) == made_of(store.with_name("whole"))
+
+
+LIVES = """
+import os, resource, signal, sys, time
+from pathlib import Path
+from protofission.data.cache import decoded
+from protofission.data.decode import Decoding
+from protofission.data.listing import content_of, listed
+from protofission.errors import InputError
+folder, store = map(Path, sys.argv[1:])
+files = listed(folder).files
+counts = {}
+
+def begin(kill_at=None, room=None, after=None):
+    own, theirs = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(theirs)
+        counts[child] = own
+        return child
+    def read(place):
+        os.write(theirs, b"x")
+        if place == kill_at:
+            if after is not None:
+                os.read(after, 1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return content_of(folder / files[place].path, 10**6)
+    if room is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+    try:
+        decoded(str(folder), files, read, Decoding(8, 8), store, workers=1)
+    except InputError as error:
+        print(error, flush=True)
+        os._exit(2)
+    os._exit(0)
+
+def end(child):
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(len(os.read(counts[child], 10**6)), status, flush=True)
+
+def waits(child):
+    return any("->" in line and f" {child} " in line for line in open("/proc/locks"))
+
+for kill_at in (70, 75):
+    end(begin(kill_at))
+end(begin(room=128 + 150 * 192))
+go, gone = os.pipe()
+first = begin(180, after=go)
+os.read(counts[first], 1)  # it is at work
+second = begin()
+while not waits(second):
+    time.sleep(0.001)
+os.write(gone, b"x")
+end(first)
+end(second)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="who waits is seen in /proc/locks")
+def test_killed_again_and_again_by_turns_and_at_once_it_ends_in_the_same_bytes(
+    many: Path, store: Path
+) -> None:
+    load_folder(many, 8, cache=store.with_name("whole"))
+    command = [sys.executable, "-c", LIVES, str(many), str(store)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    lines = done.stdout.splitlines()
+    # Images that a life read, from the end of the last whole block on, and how it ended: twice
+    # killed, once on a full disk, then two at once, of which the second waits and goes on.
+    assert lines[:2] == ["71 -9", "12 -9"]
+    assert lines[2].startswith("Cannot write decoded images")
+    assert "(File too large): free some space" in lines[2]
+    read, code = map(int, lines[3].split())
+    assert code == 2
+    assert 64 < read < 136  # two blocks are there
+    assert lines[4:] == ["52 -9", "72 0"]
+    assert made_of(store) == made_of(store.with_name("whole"))
 
 
 def test_what_killed_processes_left_is_removed_in_time(folder: Path, store: Path) -> None:
     load(folder, store)
     (old,) = entries(store)
-    for name in (".making-dead", ".making-alive"):
+    for name in (".making-dead", "dead-half", "alive-half"):
         write(store / name / "pixels.npy", b"x")
     picture(folder / "class 0" / "0.png", 60)
     load(folder, store)
     assert old.exists()  # another process may be training on it
     past = time.time() - 30 * caching.DAY
-    for path in (old, store / ".making-dead"):
+    for path in (old, store / ".making-dead", store / "dead-half"):
         for file in (*path.iterdir(), path):
             os.utime(file, (past, past))
     picture(folder / "class 0" / "0.png", 61)
     load(folder, store)
-    assert not old.exists()
-    assert [path.name for path in store.glob(".making-*")] == [".making-alive"]
+    left = {path.name for path in store.iterdir()}
+    assert not left & {old.name, ".making-dead", "dead-half"}
+    assert "alive-half" in left
 
 
 READ = """
@@ -198,7 +335,10 @@ files = listed(folder).files
 print("ready", flush=True)
 while not go.exists():
     time.sleep(0.001)
-read = lambda place: content_of(folder / files[place].path, 10**6)
+def read(place):
+    with go.open("a") as count:
+        count.write("x")
+    return content_of(folder / files[place].path, 10**6)
 print(decoded(str(folder), files, read, Decoding(8, 8), store).pixels.tobytes().hex())
 """
 
@@ -214,6 +354,7 @@ def test_several_processes_at_once_do_no_harm(folder: Path, store: Path, tmp_pat
         assert reader.stdout.readline() == "ready\n"
     (tmp_path / "go").touch()
     assert [reader.communicate()[0].strip() for reader in readers] == [expected] * 4
+    assert (tmp_path / "go").read_text() == "x" * 5  # one of them read the files
     assert entries(store) == [home]
     assert load(folder, store)[1]
 
@@ -252,8 +393,20 @@ def test_the_cache_must_not_be_among_the_images(folder: Path, inside: str) -> No
 
 def test_a_cache_that_cannot_be_written_is_named(folder: Path, tmp_path: Path) -> None:
     write(tmp_path / "file", b"")
-    with pytest.raises(InputError, match=r"Cannot write decoded images to .*file.*name another"):
+    with pytest.raises(InputError, match=r"Cannot write decoded images to .*file.*XDG_CACHE_HOME"):
         load_folder(folder, 8, cache=tmp_path / "file")
+
+
+def test_another_cache_folder_is_named_as_the_refusal_says(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "full", b"")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "full"))
+    with pytest.raises(InputError, match="set XDG_CACHE_HOME to the full path of another folder"):
+        load_folder(folder, 8)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    load_folder(folder, 8)
+    assert list((tmp_path / "elsewhere").glob("protofission/images/*/manifest.json"))
 
 
 def test_there_is_at_least_one_worker(folder: Path, store: Path) -> None:

@@ -470,7 +470,9 @@ def test_a_missing_file_is_named(source: str) -> None:
 
 
 def test_what_is_no_file_is_not_read() -> None:
-    assert refused(ours(), "/dev/zero") == "/dev/zero is no file: give a checkpoint file."
+    assert refused(ours(), "/dev/zero") == (
+        "/dev/zero cannot be read (it is a device, not a plain file): give another file."
+    )
     assert "backbone.weights is empty" in refused(ours(), " ")
 
 

@@ -1,5 +1,6 @@
 """The command line as a person meets it: real processes, one sentence, exit code 2."""
 
+import io
 import json
 import os
 import re
@@ -7,13 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
+from rich.console import Console
 
 from conftest import Call
-from protofission.demo import plan
+from protofission.data.datasets import Data, DataSpec
+from protofission.demo import plan, run_demo
 
 QUICK = [
     "--set", "backbone.width=4",
@@ -47,12 +52,13 @@ def in_a_process(
         (["demo", "--seeds", "1.5"], "Invalid value for --seeds"),
         (["demo", "--seeds", "99999999999"], "seeds = 99999999999 must be at least 1, at most"),
         (["demo", "--set", "name=../x"], "name cannot be set"),
-        (["demo", "--set", "seed=7"], "use --seeds and --first-seed"),
+        (["demo", "--set", "seed=7"], "seed cannot be set: use --seed, or --first-seed and"),
         (["demo", "--set", "simclr:backbone.width=4"], "backbone.width of simclr is that of"),
         (["demo", "--set", "backbone.width=9000"], "more than 8192 features"),
         (["demo", "--set", "data.split.seed=-1"], "seed = -1 must be between 0"),
         (["demo", "--set", "recipe.epochs=1" + "0" * 400], "is too large"),
-        (["demo", "--first-seed", "-1"], "first_seed = -1 must be at least 0."),
+        (["demo", "--first-seed", "-1"], "first_seed = -1 must be between 0 and 2^63 - 1."),
+        (["demo", "--first-seed", str(2**63 - 1), "--seeds", "2"], f"The last seed = {2**63} must"),
         (["demo", "--seeds", "0"], "seeds = 0 must be at least 1, at most 1000."),
         (["demo", "--methods", "orka"], "Unknown method 'orka'. Did you mean 'orca'?"),
         (["demo", "--methods", "simclr"], "simclr is trained anyway"),
@@ -64,6 +70,11 @@ def in_a_process(
         (["demo", "--set", "data.split.labeled_share=0.0001"], "has no labeled image"),
         (["demo", "--set", "method.prior=0.5,0.5"], "one number for each of the 5 prototypes"),
         (["methods", "orka"], "Unknown method 'orka'. Did you mean 'orca'?"),
+        (["predict", "model", ""], "Argument 3 is empty: give a value; the current folder is '.'."),
+        (["show", ""], "Argument 2 is empty"),
+        (["train", "orca", "--out="], "--out is empty"),
+        (["data", "check", "labeled", ""], "Argument 4 is empty"),
+        (["embed", "", "--out", "x"], "Argument 2 is empty"),
     ],
 )
 def test_bad_input_gets_one_sentence(
@@ -144,7 +155,9 @@ def test_a_killed_demo_goes_on_where_it_was(tmp_path: Path) -> None:
         while process.poll() is None and files(tmp_path / "cut") <= before:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL
+        assert files(tmp_path / "cut") > before
+    assert not (tmp_path / "cut" / "report.html").exists()
     done = in_a_process(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for run in (tmp_path / "whole" / "runs").iterdir():
@@ -199,6 +212,70 @@ def test_another_start_makes_another_run(tmp_path: Path) -> None:
     assert {job.folder for job in plans[0]}.isdisjoint(job.folder for job in plans[1])
 
 
+def test_the_demo_loads_its_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The methods share their images; SimCLR sees all of them."""
+    jobs = plan(tmp_path, ["orca", "orca+pf", "fixmatch"], seeds=2)
+    assert len(jobs) == 8
+    load, loads = DataSpec.load, list[DataSpec]()
+
+    def counted(spec: DataSpec) -> Data:
+        loads.append(spec)
+        return load(spec)
+
+    class LoadedError(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise LoadedError
+
+    monkeypatch.setattr(DataSpec, "load", counted)
+    monkeypatch.setattr("protofission.demo._perform_all", stop)
+    with pytest.raises(LoadedError):
+        run_demo(jobs, tmp_path / "page.html", "", Console())
+    assert len(loads) == len({job.experiment.data for job in jobs}) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (MemoryError(), "Out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "Out of memory"),
+        (RuntimeError("[..] DefaultCPUAllocator: can't allocate memory: 9 bytes"), "Out of memory"),
+        (RuntimeError("Could not determine home directory."), "A path begins with ~"),
+    ],
+)
+def test_errors_that_a_person_can_mend_are_a_sentence(
+    error: Exception, sentence: str, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protofission.cli.app", raising(error))
+    done = call("demo")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"protofission: {sentence}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Connection between the layers is no tensor",
+        "this step does not allocate memory for x",
+        "cannot find the home directory of the method",
+    ],
+)
+def test_an_error_of_ours_is_no_bad_input_whatever_its_words(
+    words: str, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protofission.cli.app", raising(RuntimeError(words)))
+    with pytest.raises(RuntimeError, match=words):
+        call("demo")
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def app(*_: object, **__: object) -> None:
+        raise error
+
+    return app
+
+
 def test_the_seeds_are_so_many_from_the_first_on(tmp_path: Path) -> None:
     jobs = plan(tmp_path, ["orca"], seeds=2, first_seed=5)
     assert [job.experiment.seed for job in jobs] == [5, 5, 6, 6]
@@ -223,6 +300,10 @@ def test_a_split_is_shown_written_and_verified(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["split", "orca", "--set", "seed=-1"], "seed = -1 must be between 0 and 2^32 - 1."),
+        (["embed", "digits", "--out", "s", "--seed", "-1"], "seed = -1 must be between 0"),
+        (["fit", "labeled", "pool", "--out", "m", "--seed", "-1"], "seed = -1 must be between 0"),
+        (["pretrain", "--preset", "digits", "--out", "r", "--seed", "-1"], "seed = -1 must be"),
         (["split", "ocra"], "Unknown split 'ocra'. Did you mean 'orca'?"),
         (["split", "orca", "--set", "ratio=0.5"], "Unknown key 'ratio'."),
         (
@@ -237,6 +318,9 @@ def test_a_split_is_shown_written_and_verified(
         (["predict", "nowhere", "x.png"], "nowhere holds no bundle"),
         (["drift", "nowhere", "x.png"], "nowhere holds no bundle"),
         (["show", "nowhere"], "nowhere holds no bundle"),
+        (["weights", "simclr-cifar10", "--channels", "-1"], "channels = -1: give 3 for colors"),
+        (["weights", "simclr-cifar10", "--channels", "0"], "channels = 0: give 3 for colors"),
+        (["weights", "simclr-cifar10", "--channels", f"{10**9}"], "or at most 1024"),
     ],
 )
 def test_verbs_refuse_in_one_sentence(
@@ -247,6 +331,44 @@ def test_verbs_refuse_in_one_sentence(
     assert done.code == 2
     assert words in done.err
     assert done.err.count("\n") == 1
+
+
+EMBED = (
+    *("embed", "\u732b", "--out", "\u72ac", "--weak", "0", "--strong", "0"),
+    *("--encoder", "simclr-cifar10", "--processes", "1"),
+)
+
+
+def test_names_beyond_ascii_are_shown_by_any_terminal(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for place in ("c\xe4t", os.fsdecode(b"d\xff")):
+        (tmp_path / "\u732b" / place).mkdir(parents=True)
+        Image.new("RGB", (9, 9)).save(tmp_path / "\u732b" / place / "\xfc.png")
+    (tmp_path / "\u732b" / "c\xe4t" / "\xf6.png").write_bytes(b"no image")
+    for arguments, words in (
+        (("data", "check", "\u732b", "\u732b"), r"c\xe4t/\xfc.png is in the pool too"),
+        (("data", "check", "\u732b"), r"c\xe4t/\xfc.png = d\udcff/\xfc.png"),
+        (("report", "\u732b"), r"\u732b is no run, nor a folder of runs"),
+        (("suite", "\u732b.yaml"), r"\u732b.yaml cannot be read as a suite"),
+        (("split", "orca", "--out", "\u732b.json"), r"Written to \u732b.json."),
+        (("methods", "\u732b"), "Unknown method"),
+        (("train", "orca", "--out", "\u732b"), "holds other files, such as"),
+        (EMBED, r"The store: \u72ac, 2 images"),  # said by a console of rich's
+    ):
+        shown = io.BytesIO()
+        with monkeypatch.context() as patch:
+            for name in ("stdout", "stderr"):
+                stream = io.TextIOWrapper(shown, "ascii", "strict", write_through=True)
+                patch.setattr(sys, name, stream)
+            code = call(*arguments).code
+            for name in ("stdout", "stderr"):
+                getattr(sys, name).detach()
+        said = " ".join(shown.getvalue().decode("ascii").split())
+        assert words in said, said
+        assert code in (0, 2)
 
 
 def test_a_folder_is_checked_against_a_pool(tmp_path: Path) -> None:
@@ -267,3 +389,11 @@ def test_a_folder_is_checked_against_a_pool(tmp_path: Path) -> None:
     assert re.search("2 images read from .*labeled.", done.stdout)
     assert "broken.jpg" in done.stdout
     assert "cat/a.png is in the pool too: c.png" in done.stdout
+
+
+def test_a_long_value_is_not_repeated_whole(call: Call) -> None:
+    said = call("show", "x" * 5000)
+    assert said.code == 2
+    assert len(said.err) < 2100
+    assert said.err.startswith("protofission: xxx")
+    assert " ... xxx" in said.err

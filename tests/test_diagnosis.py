@@ -8,7 +8,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 from protofission import session
-from protofission.diagnosis import EARLY, after, at_the_start, learns_by_trust
+from protofission.diagnosis import EARLY, Finding, after, at_the_start, learns_by_trust
 from protofission.errors import InputError
 from protofission.evaluate import Summary
 from protofission.experiment import Experiment
@@ -91,7 +91,7 @@ def test_a_pool_without_trust_is_told_of_where_the_method_learns_by_trust(name):
     for trusted, low in ((0.0, True), (0.0099, True), (0.01, False), (0.4, False), (None, False)):
         found = after(epoch(trusted=trusted), experiment, 0.5)
         assert len(found) == (low and name in TRUSTING), (trusted, found)
-        for sentence in found:
+        for _, sentence in found:
             assert f"({trusted:.1%} of its images)" in sentence
             assert "lower method.threshold" in sentence
             assert names_options(sentence, experiment)
@@ -106,7 +106,7 @@ def test_collapsed_prototypes_are_told_of_where_there_are_several(name):
     for effective, collapsed in ((1.0, True), (1.19, True), (1.2, False), (math.nan, False)):
         found = after(epoch(summary=summary(effective)), experiment, 0.5)
         assert len(found) == (collapsed and several), (effective, found)
-        for sentence in found:
+        for _, sentence in found:
             assert f"of 5 a class, {effective:.1f} are in use" in sentence
             assert remedy in sentence
             assert names_options(sentence, experiment)
@@ -121,8 +121,9 @@ def test_both_warnings_stand_side_by_side_and_the_second_waits_for_a_judgement()
     experiment = preset("digits", "fixmatch+pf")
     bad = epoch(trusted=0.0, summary=summary(1.0))
     trust, collapse = after(bad, experiment, 0.5)
-    assert trust.startswith("Nothing in the pool is trusted")
-    assert collapse.startswith("The prototypes have collapsed")
+    assert (trust.kind, collapse.kind) == ("trust", "collapse")
+    assert trust.sentence.startswith("Nothing in the pool is trusted")
+    assert collapse.sentence.startswith("The prototypes have collapsed")
     unjudged = dataclasses.replace(bad, summary=None)
     assert after(unjudged, experiment, 0.5) == [trust]
 
@@ -155,6 +156,17 @@ def test_of_the_presets_those_that_want_the_user_s_weights_say_so():
         wants = name.startswith(("paper/", "digits"))
         assert bool(at_the_start(preset(name, "orca+pf"))) == wants, name
         assert at_the_start(preset(name, "simclr")) == [], name
+
+
+def test_findings_are_told_apart_by_their_kind_and_not_by_their_words(monkeypatch, tmp_path):
+    found = iter([("trust", "a: 1"), ("trust", "b: 2"), ("collapse", "a: 3"), ("trust", "c")])
+    monkeypatch.setattr(session.diagnosis, "after", lambda *_: [Finding(*next(found))])
+    monkeypatch.setattr(session, "perform", performed([epoch(epoch=n) for n in range(4)]))
+    console = Console(file=io.StringIO(), width=80)
+    show_run(small("supervised"), digits(), RunFolder(tmp_path), console)
+    said = re.findall("Warning: (.*)", console.file.getvalue())
+    assert said == ["a: 1", "a: 3"]
+    assert next(found, None) is None
 
 
 # What an epoch is made of
@@ -348,16 +360,21 @@ def test_without_tensorboard_the_remedy_is_named(monkeypatch, tmp_path):
 # A run as it is shown
 
 
-def test_a_warning_is_said_once_though_its_number_changes(monkeypatch, tmp_path):
-    experiment = override(small("fixmatch+pf"), "recipe.epochs=4")
-    shown = [epoch(epoch=n, trusted=0.001 * n, summary=summary(1.0 + 0.05 * n)) for n in range(4)]
+def performed(epochs: list[Epoch]) -> Callable[..., Iterator[Moment]]:
+    """In the place of `perform`: the ends of epochs."""
 
-    def performed(*arguments: object, **options: object) -> Iterator[Moment]:
-        for one in shown:
+    def moments(*arguments: object, **options: object) -> Iterator[Moment]:
+        for one in epochs:
             report = StepReport(3 * one.epoch + 2, one.epoch, True, (), one.trusted, 0.1)
             yield Moment(report, one)
 
-    monkeypatch.setattr(session, "perform", performed)
+    return moments
+
+
+def test_a_warning_is_said_once_though_its_number_changes(monkeypatch, tmp_path):
+    experiment = override(small("fixmatch+pf"), "recipe.epochs=4")
+    shown = [epoch(epoch=n, trusted=0.001 * n, summary=summary(1.0 + 0.05 * n)) for n in range(4)]
+    monkeypatch.setattr(session, "perform", performed(shown))
     console = Console(file=io.StringIO(), width=80)
     show_run(experiment, digits(), RunFolder(tmp_path), console)
     said = console.file.getvalue()

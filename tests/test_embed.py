@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from conftest import Killing
 from protofission import session
 from protofission.cli import main
 from protofission.data.datasets import VIEWS
@@ -27,7 +28,6 @@ from protofission.rng import step_rng
 
 module = sys.modules[embed.__module__]
 ENCODER = "simclr-cifar10"
-KILLING = Path(__file__).with_name("killing.py")
 
 
 def few(number: int = 300) -> Images:
@@ -122,25 +122,20 @@ def test_relabeled_images_are_other_data(store: Store):
         embed(relabeled, encoder_named(ENCODER), store.folder, ViewCounts(weak=2, strong=1))
 
 
-def test_killed_again_and_again_it_ends_in_the_same_bytes(tmp_path: Path):
+def test_killed_again_and_again_it_ends_in_the_same_bytes(tmp_path: Path, killing: Killing):
     def command(folder: str) -> list[str]:
-        views = ["--weak", "1", "--strong", "0", "--processes", "1"]
+        views = ["--weak", "3", "--strong", "2", "--processes", "1"]
         return ["embed", "digits", "--encoder", ENCODER, *views, "--out", str(tmp_path / folder)]
 
-    done = called(*command("whole"))
-    assert done.returncode == 0, done.stderr
-    assert "1,797 images" in done.stdout
-    killed = subprocess.run(
-        [sys.executable, str(KILLING), str(tmp_path / "broken"), "8", *command("broken")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert killed.returncode == 0, killed.stderr
-    kills, _, full = map(int, killed.stdout.split()[-3:])
-    assert kills >= 3
-    assert full >= 1
+    assert killing(tmp_path / "whole", 0, command("whole"))["began"] == [0]
+    found = killing(tmp_path / "broken", 3, command("broken"))
+    said = (tmp_path / "broken.errors").read_text()
+    assert "failed" not in found, (found, said)
+    assert len(found["saved"]) == 4
+    assert sorted(set(found["saved"])) == found["saved"]  # each life added blocks
+    assert found["began"] == found["saved"]  # and the next went on after them
+    assert found["full"] > 0
+    assert "Traceback" not in said
     assert arrays(tmp_path / "broken") == arrays(tmp_path / "whole")
     manifests = [(tmp_path / f / "manifest.json").read_bytes() for f in ("broken", "whole")]
     assert manifests[0] == manifests[1]

@@ -3,7 +3,10 @@
 import json
 import logging
 import logging.handlers
+import os
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +18,15 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pictures import noise
+from fake_hub import FakeHub
+from pictures import noise, picture
 from protofission.errors import InputError
+from protofission.models.encoders import fetch
 from protofission.models.encoders.huggingface import Transformers
 from protofission.models.encoders.preprocessing import Preprocessing
 from protofission.models.encoders.stated import stated_preprocessing
+from small_bundles import bundle_of
+from verbs import command, environment
 
 pytest.importorskip("transformers")
 
@@ -271,15 +278,14 @@ def test_models_that_are_no_encoder_are_refused(models: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        (
-            "model.safetensors",
-            None,
-            "cannot be loaded by transformers .* with its model.safetensor",
-        ),
-        ("model.safetensors", b"rubbish", "cannot be loaded by transformers"),
-        ("config.json", None, "cannot be loaded by transformers"),
-        ("config.json", b"{", "cannot be loaded by transformers"),
-        ("config.json", b'{"model_type": "nonsense"}', "cannot be loaded by transformers"),
+        ("model.safetensors", None, r"has no whole model.safetensors \(.+\): get it again"),
+        ("model.safetensors", b"rubbish", r"has no whole model.safetensors \(.+\): get it again"),
+        ("config.json", None, r"config.json cannot be read \(No such file .*\): give a"),
+        ("config.json", b"{", r"config.json cannot be read \(it is no JSON: .*\): give a"),
+        ("config.json", b"[]", r"config.json cannot be read \(.*\): give a"),
+        ("config.json", b"{}", "is of the type '', which transformers does not know"),
+        ("config.json", b'{"model_type": "nonsense"}', "is of the type 'nonsense', which transf"),
+        ("config.json", b'{"model_type": "clip", "vision_config": 1}', "cannot be loaded by tra"),
         ("preprocessor_config.json", None, r"has no preprocessor_config.json: add it, .* pixels="),
         ("preprocessor_config.json", b"[1]", "preprocessing file of .* cannot be followed"),
     ],
@@ -296,18 +302,68 @@ def test_a_damaged_folder_is_refused(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "part/1.safetensors"])
+def test_a_pipe_in_a_folder_is_not_waited_for(file: str, models: Path, tmp_path: Path) -> None:
+    folder = copied(models, "clip", tmp_path)
+    if file != "config.json":
+        (folder / "model.safetensors").unlink()
+    (folder / file).unlink(missing_ok=True)
+    (folder / file).parent.mkdir(exist_ok=True)
+    os.mkfifo(folder / file)
+    index = {"metadata": {}, "weight_map": {"a": file}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match="it is a pipe, not a plain file"):
+        Transformers(str(folder)).load()
+
+
 def test_pickled_weights_and_code_of_a_model_are_not_run(models: Path, tmp_path: Path) -> None:
     folder = copied(models, "clip", tmp_path)
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="cannot be loaded by transformers"):
+    with pytest.raises(InputError, match=r"has no whole model\.safetensors"):
         Transformers(str(folder)).load()
+    shutil.copy(models / "clip" / "model.safetensors", folder)
     (folder / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass C: pass\n")
     config = {"model_type": "x", "auto_map": {"AutoConfig": "code.C", "AutoModel": "code.C"}}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="cannot be loaded by transformers"):
+    with pytest.raises(InputError, match="is of the type 'x', which transformers does not know"):
         Transformers(str(folder)).load()
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_how_a_network_is_computed_is_not_the_files_to_say(
+    key: str, models: Path, tmp_path: Path
+) -> None:
+    folder = copied(models, "clip", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    hostile = {key: "some/kernel", "experts_implementation": "some/kernel", "dtype": "float16"}
+    hostile |= {"fusion_config": {"nonsense": True}, "auto_map": {"AutoModel": "code.C"}}
+    sight = {**config["vision_config"], **hostile}
+    (folder / "config.json").write_text(json.dumps({**config, **hostile, "vision_config": sight}))
+    found = Transformers(str(folder)).load()
+    wanted = Transformers(str(models / "clip")).load()
+    assert found.network.config._attn_implementation == "sdpa"  # type: ignore[union-attr]
+    assert torch.equal(found.features(images(3)), wanted.features(images(3)))
+    quantized = {**config, "quantization_config": {"quant_method": "bitsandbytes"}}
+    (folder / "config.json").write_text(json.dumps(quantized))
+    with pytest.raises(InputError, match="holds quantized weights: give the model in full"):
+        Transformers(str(folder)).load()
+
+
+def test_a_folder_cannot_name_other_files(models: Path, tmp_path: Path) -> None:
+    """An adapter, another configuration or other weights beside the model are not looked at."""
+    wanted = Transformers(str(models / "vit"), pixels="unit").load()
+    folder = copied(models, "vit", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.4.0.0.json").write_text('{"model_type": "bert"}')
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "some/model"}')
+    (folder / "other.safetensors").write_bytes(b"rubbish")
+    hostile = {"configuration_files": ["config.4.0.0.json"]}
+    hostile |= {"transformers_weights": "other.safetensors"}
+    (folder / "config.json").write_text(json.dumps({**config, **hostile}))
+    found = Transformers(str(folder), pixels="unit").load()
+    assert torch.equal(found.features(images(3)), wanted.features(images(3)))
 
 
 @pytest.mark.parametrize("kind", ["LocalEntryNotFoundError", "OfflineModeIsEnabled", ""])
@@ -328,12 +384,38 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(
         InputError,
         match=r"^some/model is no .* from the hub \(.*: no\): give .*transformers:FOLDER.$",
     ):
+        fetch(Transformers("some/model"))
+    with pytest.raises(
+        InputError, match=r"^some/model is no .* was not downloaded .* --allow-down"
+    ):
         Transformers("some/model").load()
     for source in ("no/such/folder", "../x", str(Path(__file__)), "a b"):
         with pytest.raises(InputError, match="is neither a folder nor a hub name"):
             Transformers(source).load()
-    assert asked == ["some/model"]
+        with pytest.raises(InputError, match="is neither a folder nor a hub name"):
+            fetch(Transformers(source))
+    assert asked == ["some/model", "some/model"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_network_that_wants_the_hub_while_it_is_loaded_is_offline(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+    import transformers as library
+
+    forward, seen = library.ViTModel.forward, []
+
+    def asking(self: Any, pixel_values: Tensor, **options: Any) -> Any:
+        with pytest.raises(huggingface_hub.errors.OfflineModeIsEnabled) as refused:
+            huggingface_hub.HfApi().model_info("some/model")
+        seen.append(refused)
+        return forward(self, pixel_values, **options)
+
+    monkeypatch.setattr(library.ViTModel, "forward", asking)
+    Transformers(str(models / "vit"), pixels="unit").load()
+    assert seen
+    assert not huggingface_hub.is_offline_mode()
 
 
 def test_what_the_hub_gives_is_a_folder(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,14 +424,54 @@ def test_what_the_hub_gives_is_a_folder(models: Path, monkeypatch: pytest.Monkey
     wanted: list[Any] = []
 
     def fetched(name: str, **options: Any) -> str:
-        wanted.append(options["allow_patterns"])
+        wanted.append((options["local_files_only"], options["allow_patterns"]))
         return str(models / "clip")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetched)
+    fetch(Transformers("some/model"))
     encoder = Transformers("some/model").load()
     assert encoder.fingerprint == Transformers(str(models / "clip")).load().fingerprint
     assert encoder.describe()["source"] == "model"
-    assert not any(".bin" in pattern or pattern.endswith((".py", "*")) for pattern in wanted[0])
+    assert [local for local, _ in wanted] == [False, True]
+    for _, patterns in wanted:
+        assert not any(".bin" in each or each.endswith((".py", "*")) for each in patterns)
+
+
+def test_a_bundle_reaches_the_network_only_where_that_is_allowed(
+    models: Path, tmp_path: Path
+) -> None:
+    work, vit = tmp_path / "work", models / "vit"
+    facts = Transformers(str(vit), pixels="unit").load().describe()
+    bundle_of(spec=Transformers("some/model", pixels="unit"), facts=facts).save(work / "model")
+    picture(work / "new" / "a.png", 0, side=16)
+    verbs = [
+        ["show", "model"],
+        ["predict", "model", "new"],
+        ["drift", "model", "new"],
+        ["export", "model", "model.onnx"],
+        ["embed", "new", "--out", "store", "--encoder", "some/other"],
+        ["predict", "model", "new", "--out", "rows.csv", "--allow-download", "--processes", "1"],
+        ["drift", "model", "new", "--processes", "1"],
+    ]
+    with FakeHub(vit) as hub:
+        variables = environment(tmp_path, HF_ENDPOINT=hub.address, MARK=hub.address)
+        done = subprocess.run(
+            command(verbs), cwd=work, env=variables, capture_output=True, text=True, check=True
+        )
+    codes, said = zip(*json.loads(done.stdout), strict=True)
+    asked = re.split(r"GET /mark/\d+\n", "".join(f"{each}\n" for each in hub.asked))[1:]
+    assert len(asked) == len(verbs)
+    assert codes == (0, 2, 2, 2, 2, 0, 0), said
+    assert asked[:4] == [""] * 4
+    for sentence in said[1:4]:
+        assert sentence.count("\n") == 1
+        assert re.search(r"encoder some/model, .* not downloaded .* by --allow-download", sentence)
+    assert "/api/models/some/other" in asked[4]
+    assert not (work / "store").exists()
+    assert "some/model/resolve/" in asked[5]
+    assert all("/some/model/" in line for line in asked[5].splitlines())
+    assert len((work / "rows.csv").read_text().splitlines()) == 2
+    assert asked[6] == ""  # what was downloaded is kept
 
 
 # preprocessing

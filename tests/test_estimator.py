@@ -170,10 +170,50 @@ def test_prototypes_share_the_rows_of_their_class(fitted):
     assert len(fitted.get_feature_names_out()) == 16
 
 
+def said_of(model: PrototypeFissionClassifier, rows: Any) -> dict[str, Any]:
+    """All that a model says of rows."""
+    names = ["predict", "predict_proba", "decision_function", "score_samples", "transform"]
+    names += ["predict_subclass", *(["predict_cluster"] if model.n_novel_ else [])]
+    return {name: getattr(model, name)(rows) for name in names}
+
+
 def everything(model: PrototypeFissionClassifier, rows: Any) -> bytes:
     """All that a model says of rows, bit for bit."""
-    said = (model.predict, model.predict_proba, model.decision_function, model.score_samples)
-    return b"".join(say(rows).tobytes() for say in (*said, model.transform, model.predict_subclass))
+    return b"".join(values.tobytes() for values in said_of(model, rows).values())
+
+
+def on_the_threshold(model: PrototypeFissionClassifier, rows: Any) -> Any:
+    """The rows whose score is the threshold itself, first among others that are near it."""
+    gaps = np.abs(model.score_samples(rows) - model.threshold_)
+    assert (gaps == 0).any()
+    return rows[np.argsort(gaps, kind="stable")]
+
+
+@pytest.mark.parametrize(("seed", "columns"), [(0, 1), (1, 5), (2, 33)])
+def test_what_is_said_of_a_row_depends_on_that_row_alone(seed, columns):
+    random = np.random.default_rng(seed)
+    rows, marked = open_pool(seed)
+    rows = np.hstack([rows, random.normal(size=(len(rows), 40))])[:, :columns].astype(np.float32)
+    model = small(n_novel=2 * (seed == 2), random_state=seed).fit(rows, marked)
+    near = on_the_threshold(model, rows)
+    whole = [near, np.asfortranarray(near), near[::-1].copy()[::-1], near.astype(np.float64)]
+    wide = np.zeros((len(near), 2 * columns))
+    wide[:, ::2] = near
+    whole += [wide[:, ::2], np.ascontiguousarray(near[:, ::-1])[:, ::-1], near.tolist()]
+    expected = everything(model, near)
+    for place, rows_ in enumerate(whole):
+        assert everything(model, rows_) == expected, place
+    said = said_of(model, near)
+    order = random.permutation(len(near))
+    for places in [order, *np.split(order, [1, 3, 8, 24, 57]), *np.arange(len(near))[:20, None]]:
+        for name, values in said_of(model, near[places]).items():
+            assert values.tobytes() == values_at(said[name], places), name
+    again = clone(model).fit(np.asfortranarray(rows), marked)
+    assert everything(again, near) == expected
+
+
+def values_at(values: Any, places: Any) -> bytes:
+    return np.ascontiguousarray(values[places]).tobytes()
 
 
 def test_a_seed_repeats_bit_for_bit_and_another_differs(fitted):
@@ -295,6 +335,13 @@ BAD = [
     ({"steps": 0}, "steps = 0 must be", lambda rows, y: (rows, y)),
     ({"prototypes": 2.5}, "prototypes = 2.5 must be", lambda rows, y: (rows, y)),
     ({"width": "8"}, "width = '8' must be", lambda rows, y: (rows, y)),
+    ({"steps": 10**12}, "steps = 1000000000000 must be.*to 1,000,000,000", lambda *data: data),
+    ({"prototypes": 10**7}, "10,000,000 prototypes.*GB are free: lower", lambda *data: data),
+    ({"width": 10**9}, "1,000,000,000 features.*GB are free: lower one", lambda *data: data),
+    ({"n_novel": 10**8}, "100,000,003 classes.*GB are free: lower one", lambda *data: data),
+    ({"unlabeled": np.nan}, "unlabeled = nan can mark no row: give a number", lambda *data: data),
+    ({"unlabeled": np.inf}, "unlabeled = inf can mark no row", lambda *data: data),
+    ({"unlabeled": [-1]}, r"unlabeled = \[-1\] can mark no row", lambda *data: data),
     ({"keep": 1.0}, "keep = 1.0 must lie", lambda rows, y: (rows, y)),
     ({"keep": None}, "keep = None must lie", lambda rows, y: (rows, y)),
 ]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from protofission.errors import InputError
 from protofission.experiment import as_json
+from protofission.fitted import FitOptions
 from protofission.methods import METHODS
 from protofission.options import as_text, options, override
 from protofission.presets import PRESETS, preset
@@ -73,7 +75,8 @@ def test_texts_become_values_of_the_field_s_type(assignment: str, value: object)
         ("judging.ood_score=maxprob", "Unknown ood_score 'maxprob'. Did you mean 'max_prob"),
         ("recipe.steps_per_epoch=0", "steps_per_epoch = 0 must be at least 1."),
         ("recipe.epochs=1" + "0" * 400, "is too large"),
-        ("name=x", "name cannot be set"),
+        ("name=x", "name cannot be set: it comes with what it is the name of."),
+        ("seed=5", "seed cannot be set: use --seed, or --first-seed and --seeds where there"),
         ("recipe.momentum=5", "momentum = 5.0 must be at least 0 and below 1."),
         ("recipe.weight_decay=-1", "weight_decay = -1.0 must be at least 0."),
         ("method.diversity_weight=nan", "diversity_weight = 'nan' must be a finite number."),
@@ -113,21 +116,25 @@ def test_unknown_names_are_refused_with_the_nearest() -> None:
         preset("digits", "orca+fp")
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
 @pytest.mark.parametrize("preset_name", sorted(PRESETS))
-def test_every_experiment_is_a_value_that_json_can_hold(preset_name: str, name: str) -> None:
-    experiment = preset(preset_name, name)
-    assert experiment == preset(preset_name, name)
-    assert hash(experiment) == hash(preset(preset_name, name))
-    assert json.loads(as_json(experiment))["name"] == name
+def test_every_experiment_is_a_value_that_json_can_hold(preset_name: str) -> None:
+    texts = set()
+    for name in METHODS:
+        experiment = preset(preset_name, name)
+        assert experiment == preset(preset_name, name), name
+        assert hash(experiment) == hash(preset(preset_name, name)), name
+        text = as_json(experiment)
+        assert json.loads(text, parse_constant=pytest.fail)["name"] == name
+        texts.add(text)
+    assert len(texts) == len(METHODS)  # no two are one experiment
 
 
 def test_every_option_of_every_method_can_be_set_to_its_own_value() -> None:
     for name in METHODS:
         experiment = preset("digits", name)
         for key, option in options(experiment).items():
-            if key in ("name", "data.split.name"):
-                continue  # the method's and the split's own
+            if key in ("name", "seed", "data.split.name"):
+                continue  # names that come with what they name, and --seed
             value = option.value
             assert override(experiment, f"{key}={as_text(value)}") == experiment
 
@@ -162,3 +169,12 @@ def test_steps_go_before_epochs():
     data = experiment.data.load().training
     assert number_of_steps(experiment.recipe, data) == 7
     assert number_of_steps(override(experiment, "recipe.epochs=none").recipe, data) == 7
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_is_a_natural_number_of_63_bits(seed: int) -> None:
+    experiment = dataclasses.replace(preset("digits", "orca"), seed=2**63 - 1)
+    with pytest.raises(InputError, match=f"seed = {seed} must be between 0 and"):
+        dataclasses.replace(experiment, seed=seed)
+    with pytest.raises(InputError, match=f"seed = {seed} must be between 0 and"):
+        FitOptions(seed=seed)

@@ -1,6 +1,8 @@
 """Two folders in, a model, a triage and a page out: as a user does it."""
 
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from sklearn.datasets import load_digits
 
 import protofission
 from protofission.bundle import load
+from protofission.data.decode import decode
 from protofission.fitted import FitOptions
 from protofission.rows import read_rows
 
@@ -85,13 +88,53 @@ def test_a_killed_fit_goes_on_and_comes_to_the_same_model(tmp_path, call):
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    time.sleep(4)
+    work = tmp_path / ".killed.fitting"
+    while process.poll() is None and not list(work.glob("store-*/*.npy")):
+        time.sleep(0.01)
+    assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if not killed.exists():  # else it was faster than the kill
-        assert call("fit", labeled, pool, "--out", killed, *ENCODER).code == 0
+    assert process.wait() == -signal.SIGKILL
+    assert list(work.glob("store-*/*.npy"))  # it was in the midst of it
+    assert not killed.exists()
+    assert call("fit", labeled, pool, "--out", killed, *ENCODER).code == 0
     for name in ("model.safetensors", "calibration.npy", "triage.csv"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_same_command_gives_the_same_bytes_whatever_the_cache_held(tmp_path, call, monkeypatch):
+    labeled, pool = digit_folders(tmp_path, labels=8, pool=80)
+    model, cache = tmp_path / "model", tmp_path / "cache" / "protofission" / "images"
+    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
+
+    def fit():
+        said = call("fit", labeled, pool, "--out", model, *brief)
+        assert said.code == 0, said.err
+        found = contents(model)
+        shutil.rmtree(model)
+        return found
+
+    cold = fit()
+    assert {"bundle.json", "triage.html", "triage.csv"} <= set(cold)
+    assert len(list(cache.glob("*/manifest.json"))) == 2
+    assert fit() == cold  # warm
+    shutil.rmtree(cache)
+    calls = itertools.count()
+
+    def stopping(content, decoding):
+        if next(calls) >= 99:
+            raise KeyboardInterrupt
+        return decode(content, decoding)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("protofission.data.cache.decode", stopping)
+        assert call("fit", labeled, pool, "--out", model, *brief).code == 130
+    assert len(list(cache.glob("*/manifest.json"))) == 1
+    assert len(list(cache.glob("*/blocks.jsonl"))) == 1
+    assert fit() == cold  # half of the pool was there
 
 
 def test_novel_classes_are_counted_and_told_apart(tmp_path, call):

@@ -232,6 +232,18 @@ def test_heads_refuse_features_that_they_cannot_read(kind, features, message):
 
 
 @pytest.mark.parametrize("kind", HEADS)
+def test_a_forward_looks_at_no_value_on_an_accelerator(kind, monkeypatch):
+    """A look waits for all that is under way; on the meta device it is an error."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)  # refuses that device
+    head, features = HEADS[kind]().to("meta"), torch.empty(6, WIDTH, device="meta")
+    with pytest.raises(RuntimeError):
+        features.sum().item()
+    assert len(head(features).similarities) == 6
+    with pytest.raises(InputError, match="Features have the shape"):
+        head(features[:, 1:])
+
+
+@pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("size", [0, -2])
 def test_heads_refuse_sizes_below_1(kind, size):
     with pytest.raises(InputError, match=rf"^num_features = {size} must be at least 1\.$"):

@@ -1,5 +1,6 @@
 """Hugging Face data sets from a local folder; skipped where `datasets` is not installed."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,14 @@ def test_columns_can_be_chosen(datasets: Any, tmp_path: Path) -> None:
     without.save_to_disk(tmp_path / "z")
     with pytest.raises(InputError, match="has 0 columns of class labels among image"):
         load_hub(tmp_path / "z", 8)
+
+
+def test_a_pipe_is_not_waited_for(datasets: Any, tmp_path: Path) -> None:
+    rows(datasets).save_to_disk(tmp_path / "x")
+    (tmp_path / "x" / "state.json").unlink()
+    os.mkfifo(tmp_path / "x" / "state.json")
+    with pytest.raises(InputError, match=r"state\.json is no file, and would be waited for"):
+        load_hub(tmp_path / "x", 8)
 
 
 def test_what_is_no_data_set_is_refused(datasets: Any, tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 LAYERS = [
-    ["__init__", "errors"],
-    ["clusters", "extras", "options", "records", "rng", "threads", "whole", "workers"],
-    ["calibration", "counting", "products", "risks", "scores", "metrics", "typed_json"],
-    ["fission", "processes"],
+    ["__init__", "errors", "plain_files"],
+    ["clusters", "extras", "memory", "options", "paths", "records", "rng", "threads", "whole"],
+    ["calibration", "counting", "exact", "typed_json", "workers"],
+    ["products", "risks", "scores", "metrics"],
+    ["fission", "processes", "sealed_tensors"],
     ["models"],
     ["methods", "novel", "recognizer"],
     ["data"],

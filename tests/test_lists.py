@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pictures import picture, write
@@ -136,12 +137,26 @@ def test_a_wrong_parquet_list_is_refused(tmp_path: Path) -> None:
         read_list(parquet(tmp_path, {"path": ["a"], "label": [True]}))
     with pytest.raises(InputError, match=r"has \['a'\] in the column 'path'"):
         read_list(parquet(tmp_path, {"path": [["a"]]}))
+    days = np.array([1], "datetime64[ns]")  # nanoseconds, which Python has no type for
+    with pytest.raises(InputError, match=r"type timestamp\[ns\] in the column 'label': give text"):
+        read_list(parquet(tmp_path, {"path": ["a"], "label": days}))
     with pytest.raises(InputError, match=r"has 0\.5 in the column 'label'"):
         read_list(parquet(tmp_path, {"path": ["a"], "label": [0.5]}))
     with pytest.raises(InputError, match="no column 'path' in its header, but 'x'"):
         read_list(parquet(tmp_path, {"x": ["a"]}))
     with pytest.raises(InputError, match=r"Row 2 of .* has no path"):
         read_list(parquet(tmp_path, {"path": ["a", None]}))
+
+
+@pytest.mark.parametrize("name", ["path", "label"])
+def test_a_column_that_is_there_twice_is_refused(name: str, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    names = ["path", "label", name]
+    table = arrow.Table.from_arrays([arrow.array(["a"])] * 3, names=names)
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "list.parquet")
+    for path in (tmp_path / "list.parquet", csv(tmp_path, ",".join(names) + "\na,a,a\n")):
+        with pytest.raises(InputError, match=f"{path} has 2 columns '{name}': keep one of them"):
+            read_list(path)
 
 
 def test_without_pyarrow_one_sentence_names_the_extra(

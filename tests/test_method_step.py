@@ -73,6 +73,16 @@ def test_the_survey_whitens_by_the_covariance_of_all_labeled_images_and_a_ridge(
         assert_close(memory.centres[c], rows[labels == c].mean(0))
 
 
+def test_a_ridge_too_small_for_features_that_are_alike_is_refused():
+    method = Unzipping(ridge=1e-30)
+    memory = method.memory(Sizes(WIDTH, SEEN, SEEN), rng(0))
+    rows = torch.tensor([[1.0], [-1.0]]).expand(2, WIDTH)
+    survey = Survey([output_of(normal(2, SEEN), rows)], torch.tensor([0, 1]), [])
+    with pytest.raises(InputError, match=r"method\.ridge = 1e-30: raise it, to 1 for instance"):
+        method.survey(memory, survey)
+    replace(method, ridge=1.0).survey(memory, survey)
+
+
 def test_neighbours_are_the_nearest_by_mahalanobis_distance_and_never_oneself():
     """One coordinate varies ten times as much among the labels, so it counts a hundredth."""
     method = Unzipping(neighbours=1)

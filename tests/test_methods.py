@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from builders import LABELS, SEEN, UNLABELED, Case, make_case, normal, output_of, rng, step_of
 from protofission.errors import InputError
+from protofission.experiment import experiment_of
 from protofission.methods import (
     METHODS,
     FixMatch,
@@ -25,6 +26,7 @@ from protofission.methods import (
 )
 from protofission.methods.orca import class_partners, nearest_partners, negative_entropy, pair_loss
 from protofission.methods.simclr import nt_xent
+from protofission.options import override
 from protofission.records import NO_CLASS, Sizes, Survey, Targets, Term, total
 from reference import methods as scalar
 from reference.risks import softmax
@@ -42,6 +44,30 @@ TWINS = [
 
 def leaves(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(t.clone().requires_grad_() for t in tensors)
+
+
+@dataclass(frozen=True)
+class Tiny(Supervised):
+    """A method of somebody else, with names that end as some of ours do."""
+
+    dropout_rate: float = 0.0
+    prior_weight: float | None = None
+    class_weight: tuple[float, ...] = (1.0, 2.0)
+    last_temperature: float | None = None
+
+
+def test_an_option_may_be_called_as_it_likes():
+    tiny = experiment_of("supervised", method=Tiny())
+    for key, text, value in (
+        ("dropout_rate", "0.5", 0.5),
+        ("prior_weight", "2", 2.0),
+        ("prior_weight", "none", None),
+        ("class_weight", "3,4", (3.0, 4.0)),
+    ):
+        assert getattr(override(tiny, f"method.{key}={text}").method, key) == value
+    for text, words in (("prior_weight=-1", "at least 0"), ("last_temperature=0", "above 0")):
+        with pytest.raises(InputError, match=f"{text}.0 must be {words}".replace("=", " = ")):
+            override(tiny, f"method.{text}")
 
 
 def base_of(method: Method[Any]) -> Method[Any]:

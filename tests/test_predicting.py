@@ -1,5 +1,6 @@
 """Prediction: one row an image whatever the image is, and the same bytes however it is done."""
 
+import io
 import json
 import os
 import subprocess
@@ -15,10 +16,11 @@ from bundles import SIDE, bundle_at, encoder_at
 from pictures import encoded, noise, picture, write
 from protofission.bundle import Bundle
 from protofission.data.decode import Decoding, decode
+from protofission.drift import drift
 from protofission.embed import ViewCounts, embed, images_of
 from protofission.errors import InputError
 from protofission.journal import journal_of
-from protofission.predicting import Summary, predict
+from protofission.predicting import Summary, predict, predict_to
 from protofission.predictor import Predictor
 from protofission.rows import Row, read_rows
 
@@ -102,21 +104,66 @@ def test_a_store_and_its_images_have_the_same_rows(model: Path, photos: Path, tm
     )
     with pytest.raises(InputError, match="is a store of another encoder than the model's: embed"):
         predict(model, [photos, other.folder], tmp_path / "rows.csv")
+    (other.folder / "manifest.json").unlink()
+    for damage in (lambda path: None, lambda path: path.symlink_to(path)):
+        damage(other.folder / "manifest.json")
+        with pytest.raises(InputError, match="other"):  # not taken for a folder of images
+            predict(model, other.folder, tmp_path / "rows.csv")
     assert not (tmp_path / "rows.csv").exists()
 
 
-def test_standard_output_gets_what_the_file_gets(
-    model: Path, photos: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-):
+def test_a_stream_gets_what_the_file_gets(model: Path, photos: Path, tmp_path: Path):
     for form in ("csv", "jsonl"):
-        said = predict(model, [photos], form=form)
-        predict(model, [photos], tmp_path / "rows.txt", form)
-        assert capfdbinary.readouterr().out == (tmp_path / "rows.txt").read_bytes()
+        stream = io.BytesIO()
+        said = predict_to(stream, model, [photos], form)
+        assert predict(model, [photos], tmp_path / "rows.txt", form) == said
+        assert stream.getvalue() == (tmp_path / "rows.txt").read_bytes()
     assert said == Summary(
         20,
         0,
         Counter(r.decision for r in rows(model, photos, out=tmp_path / "rows.csv")) | {"reject": 0},
     )
+
+
+def test_without_a_file_the_rows_are_returned_and_nothing_is_printed(
+    model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    write(tmp_path / "broken.png", b"x")
+    found = predict(model, [photos, tmp_path / "broken.png"])
+    assert capfd.readouterr() == ("", "")
+    assert found == rows(model, photos, tmp_path / "broken.png", out=tmp_path / "rows.csv")
+    assert len(found) == 21
+    assert found[-1].error
+    with pytest.raises(InputError, match=r"form = 'csv' is of a file: name it, as out"):
+        predict(model, photos, form="csv")  # type: ignore[call-overload]
+
+
+def test_paths_may_be_texts_and_one_source_needs_no_list(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    wanted = predict(model, [photos])
+    monkeypatch.setenv("HOME", str(photos.parent))
+    home = f"~/{photos.name}"
+    for images in (photos, str(photos), [str(photos)], (photos,), iter([str(photos)]), home):
+        assert predict(str(model), images) == wanted
+    said = predict(str(model), [str(photos)], str(tmp_path / "rows.csv"))
+    assert said == Summary(20, 0, said.decisions)
+    assert list(read_rows(tmp_path / "rows.csv")) == wanted
+    assert drift(str(model), home) == drift(model, [photos])
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_an_empty_path_is_not_the_current_folder(
+    place: int, model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    given: list[str] = [str(model), str(photos), str(tmp_path / "rows.csv")]
+    given[place] = ""
+    monkeypatch.chdir(model if place == 0 else photos)
+    with pytest.raises(InputError, match=r"A path is empty: name .* current folder is '\.'"):
+        predict(*given)
+    given[place] = "."
+    if place < 2:
+        assert predict(*given).rows == 20
 
 
 def test_files_lists_and_repetitions_keep_their_order(model: Path, photos: Path, tmp_path: Path):

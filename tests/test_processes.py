@@ -1,9 +1,11 @@
 """Two processes of half the batch are one with the whole, for all methods without inner steps."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from protofission.errors import InputError
-from protofission.processes import launched
+from protofission.processes import Together, launched
 from protofission.records import Layout, Share
 from sharing import SHARED, outcome
 
@@ -122,3 +124,132 @@ def test_shares_put_in_a_row_are_found_again(
 def test_what_cannot_be_launched_is_refused(arguments: dict[str, object], word: str) -> None:
     with pytest.raises(InputError, match=word):
         launched(**arguments)  # type: ignore[arg-type]
+
+
+# A process that is gone
+
+MEETING = """
+import os, signal, time
+from protofission.processes import Together, launched
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+together = launched(2, accelerator="cpu")
+os.write(1, b"met\\n")  # at once: two processes write
+{then}
+"""
+"""The others do not wait for the first process by a collective: nothing but its end ends them."""
+
+
+def begun(folder: Path, then: str) -> subprocess.Popen[str]:
+    """The first of two processes that meet; its output ends when both have ended."""
+    script = folder / "meeting.py"
+    script.write_text(MEETING.format(then=then))
+    return subprocess.Popen(
+        [sys.executable, str(script)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def other_of(first: subprocess.Popen[str]) -> int:
+    """The process that the first one has started, as soon as there is one."""
+    while first.poll() is None:
+        children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+        if children:
+            return int(children[0])
+        time.sleep(0.01)
+    raise AssertionError(first.communicate()[0])
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for children in /proc")
+@pytest.mark.parametrize(
+    ("by", "after"),
+    [
+        (signal.SIGKILL, 0.0),
+        (signal.SIGTERM, 1.5),
+        (signal.SIGKILL, None),
+        (signal.SIGINT, None),
+    ],
+    ids=lambda value: getattr(value, "name", f"{value} s" if value is not None else "once met"),
+)
+def test_no_process_outlives_the_first(by: signal.Signals, after: float | None, tmp_path: Path):
+    """Seconds after the other process was started, or once the two have met."""
+    first = begun(tmp_path, "time.sleep(600)")
+    assert first.stdout is not None
+    other = other_of(first)
+    if after is None:
+        assert first.stdout.readline() == "met\n"
+        assert first.stdout.readline() == "met\n"
+    else:
+        time.sleep(after)
+    assert first.poll() is None
+    state = Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()[0]
+    assert state != "Z"  # it is there, and not merely its exit code
+    first.send_signal(by)
+    try:
+        said, _ = first.communicate(timeout=60)  # the other one holds the pipe as long as it lives
+    except subprocess.TimeoutExpired:
+        os.kill(other, signal.SIGKILL)
+        raise
+    assert "Traceback" not in said or by == signal.SIGINT, said
+    assert first.returncode in (-by, 130, 1)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for children in /proc")
+def test_a_process_that_finds_another_gone_says_so_and_no_other_error_does(tmp_path: Path):
+    """The other one is killed in the midst of its collectives."""
+    then = """
+from protofission.errors import InputError
+try:
+    while True:
+        together.agreed(None)
+except InputError as error:
+    print(error)
+"""
+    first = begun(tmp_path, then)
+    assert first.stdout is not None
+    other = other_of(first)
+    assert [first.stdout.readline(), first.stdout.readline()] == ["met\n", "met\n"]
+    os.kill(other, signal.SIGKILL)
+    said, _ = first.communicate(timeout=60)
+    assert said == "Another process of this run has ended: go on with --resume.\n"
+
+
+class Failing:
+    """A fabric whose every word to the others fails."""
+
+    global_rank, world_size, device = 0, 2, torch.device("cpu")
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def launch(self) -> None:
+        raise self.error
+
+    barrier = launch
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("Connection to the moon is no tensor"), RuntimeError),
+        (RuntimeError("[/x/gloo/transport/tcp/pair.cc:1] Connection closed by peer"), InputError),
+        (torch.distributed.DistBackendError("NCCL: remote process exited"), InputError),
+    ],
+)
+def test_only_what_a_collective_says_of_its_peers_is_a_lost_process(error, kind):  # type: ignore[no-untyped-def]
+    with pytest.raises((RuntimeError, InputError)) as raised:
+        Together(Failing(error)).wait()  # type: ignore[arg-type]
+    assert raised.type is kind
+
+
+def test_processes_that_cannot_meet_are_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    import lightning_fabric
+
+    error = torch.distributed.DistNetworkError("Port 1 is in use.\nframe #0: x")
+    monkeypatch.setattr(lightning_fabric, "Fabric", lambda **_: Failing(error))
+    with pytest.raises(InputError, match=r"^The processes .*\(Port 1 is in use\).*MASTER_PORT"):
+        launched(2, accelerator="cpu")
+    assert "PROTOFISSION_LAUNCHER" not in os.environ

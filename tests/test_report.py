@@ -27,6 +27,7 @@ from protofission.data.splits import Split
 from protofission.errors import InputError
 from protofission.evaluate import NO_SLOT, Predictions, Summary, summarize
 from protofission.experiment import as_json
+from protofission.history import as_plain_json
 from protofission.metrics import Accuracy, PrototypeHealth
 from protofission.options import override
 from protofission.presets import preset
@@ -94,7 +95,7 @@ def result(
     seed: int = 0,
     predictions: Predictions = PREDICTIONS,
     numbers: Summary | None = None,
-    assignment: str = "seed=0",
+    assignment: str = "recipe.momentum=0.9",
 ) -> Result:
     """A finished run, written by hand."""
     folder = RunFolder(parent / f"{method}-seed{seed}")
@@ -106,8 +107,8 @@ def result(
     folder.write("experiment.json", as_json(experiment))
     folder.write("environment.json", json.dumps(environment()))
     folder.write("split.json", json.dumps(data_of().split.manifest()))
-    folder.write("history.json", json.dumps([asdict(epoch) for epoch in history]))
-    folder.write("metrics.json", json.dumps(asdict(numbers)))
+    folder.write("history.json", as_plain_json([asdict(epoch) for epoch in history]))
+    folder.write("metrics.json", as_plain_json(asdict(numbers)))
     folder.write("predictions.npz", arrays.getvalue())
     folder.write("finished", "")
     return Result(method, seed, folder)
@@ -511,8 +512,8 @@ def test_protocols_apart_and_oracles_are_told(tmp_path: Path) -> None:
 
 def test_a_page_without_strangers(tmp_path: Path) -> None:
     labels = LABELS % 2
-    closed = replace(PREDICTIONS, labels=labels, heads=labels, num_classes=2,
-                     prototypes=PREDICTIONS.prototypes[:2])  # fmt: skip
+    two = {"prototypes": PREDICTIONS.prototypes[:2], "mixing": PREDICTIONS.mixing[:2]}
+    closed = replace(PREDICTIONS, labels=labels, heads=labels, num_classes=2, **two)
     data = data_of(NAMES[:2], 2, labels)
     content, page = page_of(tmp_path, [result(tmp_path, predictions=closed)], data)
     assert "Strangers none" in page.text

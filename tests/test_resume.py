@@ -1,75 +1,92 @@
 """Killed at any point, on a full disk too, and resumed: the same bits."""
 
 import json
-import os
-import subprocess
-import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from conftest import Killing
 from protofission.errors import InputError
 from protofission.folder import RunFolder
 from protofission.run import check_folder, perform
 from runs import digits, small
+from stores import made
 
-KILLING = Path(__file__).with_name("killing.py")
-SAME = ("state.safetensors", "weights.safetensors", "history.json", "metrics.json")
-
-
-def options(name: str, epochs: int) -> list[str]:
-    small: dict[str, object] = {
-        "backbone.width": 4,
-        "recipe.epochs": epochs,
-        "recipe.steps_per_epoch": 5,
-        "recipe.labeled_batch": 16,
-        "recipe.unlabeled_batch": 24,
-        "recipe.ema": 0.9,
-    }
-    small["judging.every"] = 3
-    if name != "simclr":
-        small["judging.select"] = "oracle"  # what was best must be remembered too
-    return [part for key, value in small.items() for part in ("--set", f"{key}={value}")]
+SMALL = {
+    "recipe.steps_per_epoch": 5,
+    "recipe.labeled_batch": 16,
+    "recipe.unlabeled_batch": 24,
+    "judging.every": 3,
+}
 
 
-def command(name: str, out: Path, epochs: int) -> list[str]:
-    verb = ["pretrain", "--preset", "digits"] if name == "simclr" else ["train", name]
-    return [*verb, "--out", str(out), "--save-every", "0", *options(name, epochs)]
+@dataclass(frozen=True)
+class Subject:
+    """A training that is killed."""
+
+    name: str
+    kills: int
+    options: Mapping[str, object] = field(default_factory=dict)
+    processes: int = 1
+    on_a_store: bool = False
+
+    def command(self, out: Path, store: Path) -> list[str]:
+        verb = ["train", self.name]
+        if self.name == "simclr":
+            verb = ["pretrain", "--preset", "digits"]
+        elif self.on_a_store:
+            verb += ["--store", str(store)]
+        width = {} if self.on_a_store else {"backbone.width": 4}
+        epochs = {"recipe.epochs": 2 * self.kills + 2}
+        options = {**SMALL, **width, **epochs, **self.options}
+        settings = [part for key, value in options.items() for part in ("--set", f"{key}={value}")]
+        return [*verb, "--out", str(out), "--save-every", "0", *settings]
 
 
-def called(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=300,
-    )
+ALL = {"recipe.trainable_stages": "none"}
+AVERAGE = {"recipe.ema": 0.9, "judging.select": "oracle"}  # the best epoch is remembered too
+SUBJECTS = {
+    "images, average": Subject("fixmatch-sigmoid+pf", 8, {**ALL, **AVERAGE}),
+    "images, two processes": Subject("orca+pf", 6, {**ALL, "recipe.ema": 0.9}, processes=2),
+    "images, two optimizers": Subject("openldn", 6, ALL),
+    "SimCLR": Subject("simclr", 6),
+    "SimCLR, LARS, two processes": Subject("simclr", 5, {"recipe.optimizer": "lars"}, processes=2),
+    "features": Subject("orca+pf", 6, {"recipe.ema": 0.9}, on_a_store=True),
+    "features, two processes": Subject("fixmatch-sigmoid+pf", 5, {}, processes=2, on_a_store=True),
+}
 
 
-@pytest.mark.parametrize(("name", "kills"), [("fixmatch-sigmoid+pf", 8), ("simclr", 4)])
+@pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS)
 def test_a_run_killed_many_times_ends_in_the_same_bits(
-    name: str, kills: int, tmp_path: Path
+    subject: Subject, killing: Killing, tmp_path: Path
 ) -> None:
+    store = made(tmp_path / "store").folder
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    epochs = kills // 2
-    done = called("-m", "protofission", *command(name, whole, epochs))
-    assert done.returncode == 0, done.stderr
-    arguments = [*command(name, broken, epochs), "--resume"]
-    done = called(str(KILLING), str(broken), str(kills), *arguments)
-    assert done.returncode == 0, done.stderr
-    killed, writing, full = map(int, done.stdout.splitlines()[-1].split())
-    assert killed == kills
-    assert writing > 0
-    assert full > 0
-    assert "cannot be written: File too large" in done.stderr
-    assert "Traceback" not in done.stderr
+    count = subject.processes
+    assert killing(whole, 0, subject.command(whole, store), count)["began"] == [0]
+    again = [*subject.command(broken, store), "--resume"]
+    found = killing(broken, subject.kills, again, count)
+    said = (tmp_path / "broken.errors").read_text()
+    assert "failed" not in found, (found, said)
+    assert len(found["saved"]) == 1 + subject.kills  # the first life had nothing
+    assert sorted(set(found["saved"])) == found["saved"]  # each life got further
+    assert found["began"] == found["saved"]  # and the next went on from there
+    assert found["writing"] > 0
+    assert found["full"] > 0
+    assert "cannot be written: File too large" in said
+    assert "Traceback" not in said
     names = {path.name for path in whole.iterdir()}
     assert {path.name for path in broken.iterdir()} == names
-    for file in names & {*SAME, "predictions.npz"}:
+    assert names >= {"state.safetensors", "weights.safetensors", "metrics.json", "finished"}
+    for file in names - {"environment.json"}:
         assert (broken / file).read_bytes() == (whole / file).read_bytes(), file
+
+
+def test_so_many_kills_are_tried() -> None:
+    assert sum(subject.kills for subject in SUBJECTS.values()) >= 40  # docs/training.md says so
 
 
 def test_a_byte_that_changed_in_a_saved_state_is_refused(tmp_path: Path) -> None:
@@ -123,6 +140,23 @@ def test_an_unfinished_run_goes_on_only_when_asked(tmp_path: Path) -> None:
     steps = [moment.report.step for moment in perform(experiment, digits(), folder, resume=True)]
     assert steps == [2, 3, 4, 5]
     assert len(folder.history()) == 2
+
+
+def test_what_does_not_matter_in_a_file_is_as_it_was_in_the_end(tmp_path: Path) -> None:
+    experiment, whole, broken = small("orca"), RunFolder(tmp_path / "a"), RunFolder(tmp_path / "b")
+    for _ in perform(experiment, digits(), whole):
+        pass
+    moments = perform(experiment, digits(), broken, save_every=0)
+    next(moments)
+    next(moments)
+    moments.close()  # type: ignore[attr-defined]
+    for name in ("experiment.json", "split.json"):
+        with (broken.path / name).open("a") as file:
+            file.write(" \n")
+    for _ in perform(experiment, digits(), broken, resume=True):
+        pass
+    for path in whole.files():
+        assert (broken.path / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def test_a_folder_with_other_files_is_not_written_to(tmp_path: Path) -> None:

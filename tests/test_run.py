@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from protofission.errors import InputError
 from protofission.evaluate import NO_SLOT, Predictions, summarize
 from protofission.folder import RunFolder
 from protofission.run import folder_of, perform
@@ -142,3 +144,35 @@ def test_predictions_without_novel_images_are_judged_without_a_crash() -> None:
     assert summary.strict.seen == summary.orca.all == 1.0
     assert np.isnan(summary.auc)
     assert np.isnan(summary.orca.novel)
+
+
+def test_what_was_changed_in_a_finished_run_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    for _ in perform(small("orca"), digits(), folder):
+        pass
+    reads = {
+        "metrics.json": folder.summary,
+        "history.json": folder.history,
+        "predictions.npz": folder.predictions,
+        "experiment.json": lambda: folder.plain("experiment"),
+        "split.json": lambda: folder.plain("split"),
+    }
+    for name, read in reads.items():
+        path = folder.path / name
+        content = path.read_bytes()
+        digit = re.search(rb"[1-8]", content[len(content) // 2 :])
+        assert digit is not None
+        place = len(content) // 2 + digit.start()
+        path.write_bytes(content[:place] + b"9" + content[place + 1 :])
+        with pytest.raises(InputError, match=f"{name} is missing or damaged.*as it was written"):
+            read()
+        path.unlink()
+        assert folder.has(name)
+        with pytest.raises(InputError, match=f"{name} is missing or damaged"):
+            read()
+        path.write_bytes(content)
+        read()
+    (folder.path / "finished").write_text("")  # as earlier versions wrote it
+    (folder.path / "split.json").unlink()
+    assert not folder.has("split.json")
+    folder.summary()

@@ -144,7 +144,7 @@ def test_one_moved_index_is_noticed(tmp_path: Path) -> None:
 def test_what_is_no_split_file_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "split.json"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="is damaged: it is not"):
+    with pytest.raises(InputError, match=r"is damaged: it (is no JSON|must be an object)"):
         read_split(path)
     with pytest.raises(InputError, match="cannot be read: "):
         read_split(tmp_path)

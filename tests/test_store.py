@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -196,7 +197,7 @@ def test_what_is_no_plain_file_is_refused_and_never_written_through(instead: str
             os.mkfifo(path)
         case "a link":
             path.symlink_to(other)
-    with pytest.raises(InputError, match=r"train-weak\.npy is (missing, or no file|cut short)"):
+    with pytest.raises(InputError, match=r"train-weak\.npy (is cut short|cannot be read)"):
         Store.open(store.folder)
     with pytest.raises(InputError, match=r"train-weak\.npy is no plain file: delete it"):
         made(store.folder)
@@ -264,7 +265,7 @@ def test_another_plan_and_other_files_are_refused(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(np.nan, "NaN"), (np.inf, "infinity"), (1e6, "65504"), (0, "nothing but 0")],
+    [(np.nan, "NaN"), (np.inf, "infinity"), (1e6, "65504"), (0, "only 0")],
 )
 def test_features_of_no_use_are_refused_by_image(value: float, words: str, tmp_path: Path):
     views, labels = features(240)
@@ -272,10 +273,41 @@ def test_features_of_no_use_are_refused_by_image(value: float, words: str, tmp_p
     views["weak"][17, 2, :] = value
     with (
         np.errstate(over="ignore"),
-        pytest.raises(InputError, match=f"The weak features of train image 17 hold .*{words}"),
+        pytest.raises(
+            InputError, match=f"1 image has.* train image 17 has .*{words}.* in its weak"
+        ),
     ):
         store_features(tmp_path / "s", views, labels, ["a"] * CLASSES)
     assert not (tmp_path / "s").exists()
+
+
+def test_all_features_of_no_use_are_named_at_once(tmp_path: Path):
+    views, labels = features(2100)
+    arrays = {"plain": views["plain"]}
+    store = store_features(tmp_path / "sound", arrays, labels, ["a"] * CLASSES)
+    plan = replace(store.plan, block=700)
+    for row in (3, 4, 2000, *range(1100, 1110)):
+        arrays["plain"][row] = np.nan
+    with pytest.raises(InputError) as refused:
+        store_features(tmp_path / "s", arrays, labels, ["a"] * CLASSES)
+    assert str(refused.value).startswith("13 images have features of no use: train image 3 has NaN")
+    assert str(refused.value).endswith("; and 3 more: leave them out, or choose another encoder.")
+
+    def compute(blocks):
+        for block in blocks:
+            seen.append(block)
+            yield block, {"plain": arrays["plain"][block.start : block.stop]}
+
+    seen: list[Block] = []
+    paths = {"train": [f"{row}.png" for row in range(2100)]}
+    with pytest.raises(InputError, match=r"^13 images have .*image 4 \(4\.png\) has NaN"):
+        filling.fill(tmp_path / "f", plan, {"train": labels}, compute, paths=paths)
+    assert len(seen) == 3  # all were looked at
+    arrays["plain"][:] = np.nan
+    seen.clear()
+    with pytest.raises(InputError, match=r"and \d+ more: leave them out, or choose another enc"):
+        filling.fill(tmp_path / "g", plan, {"train": labels}, compute)
+    assert len(seen) == 1  # an encoder that gives nothing else is not asked again
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "labels/train.npy", "blocks.jsonl"])
@@ -284,7 +316,7 @@ def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path):
     (store.folder / name).unlink()
     os.mkfifo(store.folder / name)
     if name != "blocks.jsonl":
-        with pytest.raises(InputError, match=f"{name} (was edited or damaged|is missing)"):
+        with pytest.raises(InputError, match=f"{name} (was edited or damaged|cannot be read)"):
             _used(store.folder)
     made(store.folder)
     _used(store.folder)
@@ -437,6 +469,11 @@ def test_a_method_that_wants_more_versions_than_there_are_is_refused(tmp_path: P
         store.check(METHODS["orca"].views)
     with pytest.raises(InputError, match="has 0 strong views"):
         store.check(METHODS["fixmatch"].views)
+    with pytest.raises(InputError) as refused:
+        store.check(Views(("weak", "weak"), ("strong", "simclr", "simclr")))
+    told = "1 weak views of an image, 0 strong views of an image, 0 simclr views of an image"
+    assert f"has {told}, and the method wants 2 weak, 1 strong, 2 simclr" in str(refused.value)
+    assert "make a store with --weak 2 --strong 1 --simclr 2." in str(refused.value)
 
 
 # --- blocks ------------------------------------------------------------------------------------

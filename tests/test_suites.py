@@ -26,7 +26,7 @@ from protofission.presets import PRESETS, preset
 from protofission.report.grid import grid_of
 from protofission.report.tables import QUANTITIES
 from protofission.run import perform
-from protofission.suites import SUITES, Setting, Suite, suite_named
+from protofission.suites import SUITES, Setting, Suite, show, suite_named
 from protofission.suites import work as suite_work
 from protofission.suites.gathered import gathered, run_folders
 from protofission.suites.origin import case_of
@@ -267,7 +267,10 @@ def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(tmp_path: Path, call:
     while not list((tmp_path / "out").glob("runs/*/experiment.json")) and time.monotonic() < end:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.wait() == -signal.SIGKILL
+    begun = list((tmp_path / "out").glob("runs/*/experiment.json"))
+    assert begun
+    assert not all((run.parent / "finished").exists() for run in begun)
 
     done = subprocess.run(arguments, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
@@ -308,6 +311,8 @@ def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(tmp_path: Path, call:
         ("methods: [orca, orca]", "two cases of one row"),
         ("methods: [orca]\ndata: [nowhere]", "Unknown data set or store"),
         ("methods: [orca]\ntier: pixels", "Unknown tier"),
+        ("methods: [orca]\ntier:", "Unknown tier"),
+        ("methods: [orca]\noptions: [seed=5]", "seed cannot be set"),
         ("methods: [!!python/object:os.system {}]", "is no YAML"),
         ("a: &a [1]\nmethods: [*a, *a]", "refers to other places"),
         ('methods: [{row: "a\\x01", method: orca}]', "no name that can be shown"),
@@ -325,7 +330,7 @@ def test_a_file_that_is_no_suite_is_refused_in_a_sentence(text, sentence, tmp_pa
 
 def planned(path: Path) -> None:
     own = Own.read(path)
-    setting = own.setting(Setting(), named=False)
+    setting = own.setting(Setting(own.tier), named=False)
     setting.check(own.suite(setting))
     assert own.seeds is None or own.seeds
 
@@ -338,6 +343,9 @@ def planned(path: Path) -> None:
         (["suite", "table1", "--budget", "0"], "budget = 0.0 must be above 0"),
         (["suite", "table1", "--workers", "0"], "workers = 0 must be at least 1"),
         (["suite", "table1", "--seeds", "0"], "seeds = 0 must be at least 1"),
+        (["suite", "table1", "--first-seed", "-1"], "first_seed = -1 must be between 0"),
+        (["suite", "table1", "--first-seed", str(2**63 - 1)], f"The last seed = {2**63 + 1} must"),
+        (["suite", "table1", "--set", "seed=5"], "seed cannot be set: use --seed, or --first-seed"),
         (["suite", "table1", "--only", "orka", "--dry-run"], "Did you mean 'orca'"),
         (["suite", "table1", "--set", "recipe.epoch=never"], "recipe.epoch"),
         (["suite", "table1", "--set", "no.such=1"], "no.such"),
@@ -353,6 +361,31 @@ def test_bad_input_is_one_sentence(arguments, sentence, tmp_path, call, monkeypa
     assert sentence in done.err
     assert done.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "tier"),
+    [
+        ("images", None, "images"),
+        ("images", "features", "features"),
+        (None, None, "features"),
+    ],
+)
+def test_a_tier_that_is_asked_for_goes_before_the_file_s_and_the_report_follows(
+    said, asked, tier, tmp_path, call, monkeypatch
+):
+    path, out = tmp_path / "own.yaml", tmp_path / "out"
+    path.write_text("methods: [orca]\ndata: [digits]\n" + (f"tier: {said}\n" if said else ""))
+    monkeypatch.setattr(show, "show_stores", lambda *_: None)
+    monkeypatch.setattr(show, "show_work", lambda *_: [])
+    done = call("suite", path, "--out", out, *(["--tier", asked] if asked else []))
+    assert done.code == 0, done.err
+    (report,) = (folder for folder in out.iterdir() if folder.name != "runs")
+    assert report.name == {"features": "own", "images": "own-images"}[tier]
+    results = json.loads((report / "results.json").read_text())
+    (preset,) = {"--preset digits " in run["command"] for run in results["runs"]}
+    assert preset == (tier == "images")
+    assert ("On images" in results["note"]) == (tier == "images")
 
 
 def test_runs_made_one_by_one_are_put_together(tmp_path: Path):

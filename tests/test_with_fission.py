@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -19,13 +20,47 @@ from builders import (
     step_of,
 )
 from protofission.errors import InputError
-from protofission.methods import METHODS, FixMatch, FixMatchSigmoid, Orca, Supervised, WithFission
+from protofission.methods import (
+    METHODS,
+    FixMatch,
+    FixMatchSigmoid,
+    Method,
+    Orca,
+    Supervised,
+    WithFission,
+)
 from protofission.models.heads import CosineHead, HeadSpec
 from protofission.records import NO_CLASS, Sizes, total
 from reference import methods as scalar
 
 BASES = {name: m.base for name, m in METHODS.items() if isinstance(m, WithFission)}
 ADDED = ("consistency", "diversity", "local_diversity")
+
+
+TRAITS = [name for name, part in vars(Method).items() if isinstance(part, property)]
+DIFFERS = ["head"]
+"""What fission changes on purpose: V prototypes in the place of one."""
+
+
+@pytest.mark.parametrize("trait", TRAITS)
+def test_a_trait_is_the_base_s(trait):
+    """Of every method, and of one that says what no other does."""
+    assert len(TRAITS) > 10
+    bases = [method for method in METHODS.values() if not isinstance(method, WithFission)]
+    own = type("Own", (Supervised,), {trait: property(lambda _: said)})
+    said = object()
+    if trait in DIFFERS:
+        assert any(getattr(WithFission(b), trait) != getattr(b, trait) for b in bases)
+        return
+    assert getattr(WithFission(own()), trait) is said
+    for base in bases:
+        assert getattr(WithFission(base), trait) == getattr(base, trait), base
+
+
+def test_every_function_of_a_method_is_written_for_fission_but_the_sum_of_two():
+    functions = {name for name, part in vars(Method).items() if inspect.isfunction(part)}
+    generated = {name for name in functions if name.startswith("__")}
+    assert functions - generated - set(vars(WithFission)) == {"terms"}
 
 
 def cosine_twin(case: Case) -> Case:

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 # Spinning OpenMP threads starve others on few cores. Set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Libraries that report how they are used, onnxruntime from 1.29 on, are told not to. It has to be
+# said before they are imported; who wants it otherwise sets the variable.
+for _variable in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
+    os.environ.setdefault(_variable, "1")
 
 __version__ = "0.1.0"
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from protofission.options import override
     from protofission.predicting import predict
     from protofission.presets import PRESETS, preset
+    from protofission.rows import Row
     from protofission.scores import SCORES
 
 _HOMES = {
@@ -41,6 +46,7 @@ _HOMES = {
     "WithFission": "methods",
     "PRESETS": "presets",
     "preset": "presets",
+    "Row": "rows",
     "SCORES": "scores",
 }
 
@@ -62,6 +68,7 @@ __all__ = [
     "FitOptions",
     "InputError",
     "PrototypeFissionClassifier",
+    "Row",
     "WithFission",
     "__version__",
     "fission_loss",

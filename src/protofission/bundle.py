@@ -31,8 +31,9 @@ from protofission.bundle_format import (
     specs_of,
 )
 from protofission.errors import InputError, printable, require
-from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec
+from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec, fetch
 from protofission.models.heads import sizes_of
+from protofission.paths import path_of
 from protofission.recognizer import CHUNK, Recognizer, Verdicts, judge
 from protofission.typed_json import typed
 from protofission.whole import locked, written_whole
@@ -120,14 +121,21 @@ class Bundle:
         """Of all that is in it."""
         return digest(self._manifest(contents(self.recognizer, self.calibration)))
 
-    def encoder(self, device: torch.device | None = None) -> Encoder:
+    def encoder(
+        self, device: torch.device | None = None, *, allow_download: bool = False
+    ) -> Encoder:
         """The encoder that the model was fitted with.
+
+        Args:
+            allow_download: from the hub, if it is not on this machine.
 
         Raises:
             InputError: if it is gone, or is another one now.
         """
         shown = printable(self.encoder_spec.source)
         try:
+            if allow_download:
+                fetch(self.encoder_spec)
             loaded = self.encoder_spec.load(device)
         except InputError as error:
             raise InputError(
@@ -159,7 +167,7 @@ class Bundle:
 
         If this is killed, the folder holds what it did before, or is refused as unfinished.
         """
-        folder = Path(folder).expanduser()
+        folder = path_of(folder)
         parts = contents(self.recognizer, self.calibration)
         manifest = self._manifest(parts)
         check_destination(folder)
@@ -182,7 +190,7 @@ class Bundle:
         Raises:
             InputError: if there is none, or not all of it is as it was saved.
         """
-        folder = Path(folder).expanduser()
+        folder = path_of(folder)
         shown = printable(str(folder))
         if not (folder / MANIFEST).exists():
             begun = (folder / ".lock").exists()

@@ -33,6 +33,7 @@ from protofission.models.heads import (
 )
 from protofission.models.model import Model
 from protofission.models.weight_files import few
+from protofission.plain_files import read_plain
 from protofission.recognizer import Recognizer
 from protofission.typed_json import parsed_json, typed
 from protofission.whole import is_partial
@@ -285,10 +286,9 @@ def _is_bundle(folder: Path) -> bool:
 
 def _read(path: Path, most: int | None = None) -> bytes:
     try:
-        require(path.is_file(), f"{path.name} is missing.")
-        size = path.stat().st_size
-        require(most is None or size <= most, f"{path.name} has {size:,} bytes.")
-        return path.read_bytes()
+        return read_plain(path, most)
+    except FileNotFoundError:
+        raise InputError(f"{path.name} is missing.") from None
     except OSError as error:
         raise InputError(f"{path.name} cannot be read: {error.strerror or error}.") from None
 

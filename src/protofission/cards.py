@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save as save_tensors
-
-from protofission.errors import require
+from protofission.errors import InputError, require
 from protofission.folder import RunFolder
-from protofission.models.weight_files import card_of, packaged
+from protofission.models.weight_files import packaged, packed_card
+from protofission.sealed_tensors import sealed
 from protofission.whole import write_whole
 
 
@@ -34,23 +33,24 @@ def write_backbone(run: RunFolder, out: Path) -> dict[str, Any]:
         if name.startswith("backbone.")
     }
     saved = run.saved_state()
-    steps = saved[0]["step"] if saved else 0
+    if saved is None:
+        raise InputError(f"{run.path} lacks its state.safetensors: name another run.")
     card = {
         "method": experiment["name"],
         "dataset": experiment["data"]["dataset"],
         "backbone": experiment["backbone"],
         "recipe": experiment["recipe"],
-        "views": experiment["data"]["views"],
+        "views": experiment["data"].get("views"),
         "seed": experiment["seed"],
-        "steps": int(steps),
+        "steps": int(saved[0].get("step", 0)),
         "metrics": run.plain("metrics"),
         "protofission": environment["protofission"],
         "torch": environment["torch"],
     }
-    write_whole(out, save_tensors(tensors, {"card": json.dumps(card)}))
+    write_whole(out, sealed(tensors, card=json.dumps(card)))
     return card
 
 
 def cards() -> dict[str, dict[str, Any]]:
     """The cards of the packaged weights, by name."""
-    return {name: card_of(file.read_bytes()) for name, file in packaged().items()}
+    return {name: packed_card(file) for name, file in packaged().items()}

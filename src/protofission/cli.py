@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -31,6 +33,7 @@ def whole_number(_: type, tokens: Sequence[Token]) -> int:
 
 Set = Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)]
 Whole = Annotated[int, Parameter(converter=whole_number)]
+Flag = Annotated[bool, Parameter(negative="")]
 
 app = App(
     name="protofission",
@@ -101,7 +104,7 @@ class Running:
     """Of all that is random in training."""
     set_: Set = ()
     """key=value changes an option; `protofission methods NAME --preset P` lists them."""
-    resume: Annotated[bool, Parameter(negative="")] = False
+    resume: Flag = False
     """Go on with the unfinished run in the folder."""
     processes: Whole = 1
     """How many on this machine; with accelerators, one a device."""
@@ -111,7 +114,7 @@ class Running:
     """Where to train; the best there is, if not said."""
     save_every: float = 60.0
     """The least seconds from one saved state to the next."""
-    track: Annotated[bool, Parameter(negative="")] = False
+    track: Flag = False
     """Write curves for TensorBoard into the folder."""
 
 
@@ -154,8 +157,9 @@ def embed(
     out
         The folder of the store.
     encoder
-        efficientnet-lite0 (packaged); packaged weights, a checkpoint or a run of ours; a folder or
-        hub name for transformers; an ONNX file. KIND:SOURCE says which, if it is not plain.
+        efficientnet-lite0 (packaged); packaged weights, a checkpoint or a run of ours; a folder for
+        transformers, or a name on the hub, from where it is then downloaded; an ONNX file.
+        KIND:SOURCE says which, if it is not plain.
     plain
         The image as it is; it is always there once.
     weak
@@ -183,11 +187,13 @@ def embed(
     from protofission.data.datasets import VIEWS
     from protofission.data.filling import check_destination
     from protofission.embed import ViewCounts, check_apart, images_of
-    from protofission.models.encoders import encoder_named
+    from protofission.models.encoders import encoder_named, fetch
     from protofission.options import override
     from protofission.processes import device_named
+    from protofission.rng import check_seed
     from protofission.session import progress_bar, show_embedding
 
+    check_seed(seed)
     check_destination(out)
     check_apart(data, out)
     counts = ViewCounts(plain, weak, strong, simclr)
@@ -199,6 +205,7 @@ def embed(
     device = device_named(accelerator)
     if processes is None:
         processes = processors() if device.type == "cpu" else 1
+    fetch(spec)
     loaded = spec.load(device)
     with progress_bar(Console(), f"reading {printable(data)}", "files") as progress:
         images = images_of(data, loaded.decode, None if folder is None else str(folder), progress)
@@ -272,7 +279,7 @@ def fit(
     prototypes
         Prototypes, and so at most sub-classes, of a class, or auto.
     encoder
-        As `protofission embed` takes it.
+        As `protofission embed` takes it; one that is named by its name on the hub is downloaded.
     steps
         Of the training of each of the two models.
     seed
@@ -314,6 +321,7 @@ def predict(
         Literal["csv", "jsonl", "parquet"] | None, Parameter(show_default=False)
     ] = None,
     processes: Annotated[Whole | None, Parameter(show_default=False)] = None,
+    allow_download: Flag = False,
 ) -> None:
     """Say of images what they are: class, probability, sub-class, ID score, decision.
 
@@ -338,24 +346,41 @@ def predict(
         If not as the suffix of the file says.
     processes
         How many compute; as many as there are processors, if not said.
+    allow_download
+        Get the model's encoder from the hub, if it is not on this machine. Nothing is downloaded
+        otherwise.
     """
     from rich.console import Console
 
     from protofission.data.cache import processors
     from protofission.predicting import predict as predict_images
+    from protofission.predicting import predict_to
     from protofission.session import line, progress_bar
 
     console = Console(stderr=True)
+    number = processors() if processes is None else processes
     with progress_bar(console, "predicting") as progress:
-        summary = predict_images(
-            model,
-            images,
-            out,
-            format,
-            processes=processors() if processes is None else processes,
-            progress=progress,
-            say=lambda sentence: line(console, sentence),
-        )
+        if out is None:
+            summary = predict_to(
+                sys.stdout.buffer,
+                model,
+                images,
+                format,
+                processes=number,
+                progress=progress,
+                allow_download=allow_download,
+            )
+        else:
+            summary = predict_images(
+                model,
+                images,
+                out,
+                format,
+                processes=number,
+                progress=progress,
+                say=lambda sentence: line(console, sentence),
+                allow_download=allow_download,
+            )
     line(console, summary.sentence())
 
 
@@ -385,6 +410,7 @@ def drift(
     /,
     *,
     processes: Annotated[Whole | None, Parameter(show_default=False)] = None,
+    allow_download: Flag = False,
 ) -> None:
     """Compare new images with those that a model was calibrated on.
 
@@ -400,6 +426,9 @@ def drift(
         Image files, folders, CSV or Parquet lists, or stores.
     processes
         How many compute; as many as there are processors, if not said.
+    allow_download
+        Get the model's encoder from the hub, if it is not on this machine. Nothing is downloaded
+        otherwise.
     """
     from rich.console import Console
 
@@ -413,6 +442,7 @@ def drift(
             images,
             processes=processors() if processes is None else processes,
             progress=progress,
+            allow_download=allow_download,
         )
     for text in found.lines():
         print(wrapped(text))
@@ -425,6 +455,7 @@ def export(
     /,
     *,
     input: Literal["images", "features"] = "images",
+    allow_download: Flag = False,
 ) -> None:
     """Write a model to an ONNX file that needs neither torch nor us.
 
@@ -443,11 +474,14 @@ def export(
         The .onnx file, a new one.
     input
         What the file takes: images, or the encoder's features.
+    allow_download
+        Get the model's encoder from the hub, if it is not on this machine. Nothing is downloaded
+        otherwise.
     """
     from protofission.bundle import load
     from protofission.export import export as export_bundle
 
-    export_bundle(load(model), file, input)
+    export_bundle(load(model), file, input, allow_download=allow_download)
     print(f"The file: {printable(str(file))}")
 
 
@@ -534,6 +568,9 @@ def carry_out(method: str, preset: str, running: Running) -> None:
     folder, console = RunFolder(running.out), Console()
     check_folder(folder, experiment, resume=running.resume)
     tracker = Tracker(folder) if running.track else None
+    if running.processes * running.nodes > 1 or "LOCAL_RANK" in os.environ:
+        # One that waits for the others' gradients would not hear of the signal.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     processes = launched(
         running.processes, running.nodes, running.accelerator, experiment.recipe.precision
     )
@@ -670,7 +707,7 @@ def suite(
     /,
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("suites"),
-    tier: Literal["features", "images"] = "features",
+    tier: Annotated[Literal["features", "images"] | None, Parameter(show_default=False)] = None,
     dataset: Annotated[
         tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)
     ] = (),
@@ -682,7 +719,7 @@ def suite(
     ] = (),
     workers: Annotated[Whole | None, Parameter(show_default=False)] = None,
     budget: float = 1.0,
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Flag = False,
     set_: Set = (),
 ) -> None:
     """Run a grid of experiments side by side, and put its tables and figures on one page.
@@ -706,7 +743,8 @@ def suite(
     out
         The folder: runs/ for the runs of all suites, and a folder for the report of each.
     tier
-        Features of a frozen encoder, or images with a pretrained backbone.
+        Features of a frozen encoder, or images with a pretrained backbone; as the YAML file says,
+        or features, if not said.
     dataset
         Which data, by name, or by the folder of a store; cifar10 and cifar100 if not said.
     stores
@@ -739,9 +777,10 @@ def suite(
 
     number = processors() if workers is None else workers
     check_workers(number)
-    given = Setting(tier, dataset or Setting.datasets, stores, budget, set_)
-    console = Console()
     own = Own.read(Path(name)) if name.endswith((".yaml", ".yml")) else None
+    where = tier or (Setting.tier if own is None else own.tier)
+    given = Setting(where, dataset or Setting.datasets, stores, budget, set_)
+    console = Console()
     setting = given if own is None else own.setting(given, named=bool(dataset))
     planned = suite_named(name, setting) if own is None else own.suite(setting)
     setting.check(planned)
@@ -756,7 +795,7 @@ def suite(
     check_stores(runs)
     failures = show_work(some, number, console)
     command = shlex.join(["protofission", *sys.argv[1:]])
-    place = out / (planned.name if tier == "features" else f"{planned.name}-{tier}")
+    place = out / (planned.name if where == "features" else f"{planned.name}-{where}")
     written = write_report(
         place, planned, runs, command, setting.marks(planned), pictures(planned, runs)
     )
@@ -937,9 +976,21 @@ def summary_of(value: object) -> str:
     return (type(value).__doc__ or "").partition("\n")[0]
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, which ends a command as Ctrl-C does."""
+
+
+def terminate(*_: object) -> None:
+    """What SIGTERM does to a command: processes that work for it end, files are closed."""
+    raise Terminated
+
+
 def main() -> None:
     """The command line. Bad input: one sentence on standard error, exit code 2."""
+    escape_what_cannot_be_shown()
+    signal.signal(signal.SIGTERM, terminate)
     try:
+        check_arguments(sys.argv[1:])
         app(sys.argv[1:], exit_on_error=False, print_error=False)
     except (CycloptsError, InputError) as error:
         refuse(" ".join(str(error).split()))
@@ -949,24 +1000,52 @@ def main() -> None:
     except OSError as error:
         refuse(f"{error.filename or 'A file'}: {error.strerror or error}.")
     except (MemoryError, RuntimeError) as error:
-        lacks = any(words in str(error) for words in ("allocate memory", "out of memory"))
-        if lacks or isinstance(error, MemoryError):
+        if lacks_memory(error):
             refuse("Out of memory: lower backbone.width, backbone.blocks or the batch sizes.")
-        if "home directory" in str(error):
+        if str(error) == "Could not determine home directory.":  # pathlib's words
             refuse("A path begins with ~ and a name that is no user's here: write it out.")
-        if "Connection" in str(error):  # gloo's and NCCL's word for a process that is gone
-            refuse("Another process of this run has ended: go on with --resume.")
         raise
-    except KeyboardInterrupt:
-        print(
-            "protofission: stopped; the same command goes on, train and pretrain with --resume.",
-            file=sys.stderr,
-        )
-        sys.exit(130)
+    except KeyboardInterrupt as stop:
+        say("stopped; the same command goes on, train and pretrain with --resume.")
+        sys.exit(128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse an empty argument: as a path it would be the current folder."""
+    for number, text in enumerate(arguments, 1):
+        name, separator, value = text.partition("=")
+        if not text or (name.startswith("-") and separator and not value):
+            what = f"{name} is" if text else f"Argument {number} is"
+            raise InputError(f"{what} empty: give a value; the current folder is '.'.")
+
+
+def escape_what_cannot_be_shown() -> None:
+    """Print characters that a terminal's encoding lacks, or bytes that are no text, as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # it may be closed, or another's
+            stream.reconfigure(errors="backslashreplace")
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether Python, an accelerator or torch's allocator on a CPU has no memory left."""
+    accelerators = type(error).__name__ == "OutOfMemoryError"  # torch's, which may not be imported
+    return isinstance(error, MemoryError) or accelerators or "DefaultCPUAllocator" in str(error)
+
+
+LONGEST = 2_000
+"""Characters of a refusal; of a longer one, the value and the remedy stay, and the middle goes."""
 
 
 def refuse(sentence: str) -> None:
-    """Say what is wrong, once on a machine, and leave with 2."""
+    """Say what is wrong, and leave with 2."""
+    half = LONGEST // 2
+    say(sentence if len(sentence) <= LONGEST else f"{sentence[:half]} ... {sentence[-half:]}")
+    sys.exit(2)
+
+
+def say(sentence: str) -> None:
+    """A sentence on standard error, once on a machine."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
         print(f"protofission: {sentence}", file=sys.stderr)
-    sys.exit(2)

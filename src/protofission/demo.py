@@ -18,6 +18,7 @@ from protofission.presets import fits_a_cpu, preset
 from protofission.report.page import write_page
 from protofission.report.results import Result, oracles
 from protofission.report.tables import disagreements, rows, terminal_table
+from protofission.rng import check_seed
 from protofission.run import folder_of, perform
 from protofission.schedules import number_of_steps
 from protofission.session import bars
@@ -50,7 +51,8 @@ def plan(
         seeds: how many, from `first_seed` on.
     """
     require(1 <= seeds <= MOST_SEEDS, f"seeds = {seeds} must be at least 1, at most {MOST_SEEDS}.")
-    require(first_seed >= 0, f"first_seed = {first_seed} must be at least 0.")
+    check_seed(first_seed, "first_seed")
+    check_seed(first_seed + seeds - 1, "The last seed")
     require(bool(methods), "No method is named: name one, or leave the option out.")
     require(
         "simclr" not in methods,
@@ -99,9 +101,6 @@ def plan(
 def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, Experiment]:
     """The experiments with an assignment applied where it belongs."""
     method, colon, key = assignment.partition("=")[0].rpartition(":")
-    require(
-        key.strip() != "seed", "The seeds are for all methods alike: use --seeds and --first-seed."
-    )
     if colon:
         if method not in experiments:
             raise unknown(f"method in --set {assignment}:", method, experiments)
@@ -126,9 +125,8 @@ def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, 
 
 def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) -> None:
     """Run what is not finished yet, print the table, write the page."""
-    loaded: dict[DataSpec, Data] = {}
-    for job in jobs:
-        loaded.setdefault(job.experiment.data, job.experiment.data.load())
+    wanted = dict.fromkeys(job.experiment.data for job in jobs)
+    loaded = {data: data.load() for data in wanted}
     _perform_all(jobs, loaded, console)
     results = [
         Result(job.experiment.name, job.experiment.seed, job.folder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, NamedTuple
+
 from protofission.experiment import Experiment
 from protofission.history import Epoch
 from protofission.models.adapters import AdapterSpec
@@ -27,7 +29,15 @@ def at_the_start(experiment: Experiment) -> list[str]:
     ]
 
 
-def after(epoch: Epoch, experiment: Experiment, progress: float) -> list[str]:
+class Finding(NamedTuple):
+    """What is wrong with a run."""
+
+    kind: Literal["trust", "collapse"]
+    """The same, whatever the numbers in the sentence."""
+    sentence: str
+
+
+def after(epoch: Epoch, experiment: Experiment, progress: float) -> list[Finding]:
     """What an epoch shows.
 
     Args:
@@ -35,12 +45,13 @@ def after(epoch: Epoch, experiment: Experiment, progress: float) -> list[str]:
     """
     if progress < EARLY:
         return []
-    found = []
+    found: list[Finding] = []
     if epoch.trusted is not None and epoch.trusted < LITTLE_TRUST and learns_by_trust(experiment):
-        found.append(
+        sentence = (
             f"Nothing in the pool is trusted ({epoch.trusted:.1%} of its images): lower "
             "method.threshold, train longer, or check that the pool has the labeled classes."
         )
+        found.append(Finding("trust", sentence))
     summary = epoch.summary
     if summary is None:
         return found
@@ -48,10 +59,11 @@ def after(epoch: Epoch, experiment: Experiment, progress: float) -> list[str]:
     if slots > 1 and summary.prototypes.effective < ONE_PROTOTYPE:
         divides = "diversity_weight" in vars(experiment.method)
         remedy = "raise method.diversity_weight" if divides else "lower head.prototypes"
-        found.append(
+        sentence = (
             f"The prototypes have collapsed: of {slots} a class, "
             f"{summary.prototypes.effective:.1f} are in use; {remedy}."
         )
+        found.append(Finding("collapse", sentence))
     return found
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from protofission.calibration import Drift, drift_test, images, percent
+from protofission.calibration import Drift, drift_test, percent
+from protofission.calibration import images as counted
 from protofission.data.cache import Progress
 from protofission.errors import printable, require
+from protofission.paths import path_of, paths_of
 from protofission.predictor import Work
 from protofission.recognizer import ACCEPT, DECISIONS
 
@@ -33,7 +36,7 @@ class ClassShare:
         """In plain words."""
         before = "" if self.labeled is None else f", {percent(self.labeled)} of the labeled ones"
         return (
-            f"{printable(self.name)}: {self.found:,} of {images(self.accepted, 'accepted')} "
+            f"{printable(self.name)}: {self.found:,} of {counted(self.accepted, 'accepted')} "
             f"({percent(self.found / self.accepted)}){before}."
         )
 
@@ -50,42 +53,46 @@ class DriftReport:
 
     def lines(self) -> list[str]:
         """In plain words, the verdict first."""
-        errors = [f"{images(self.errors)} cannot be read."] if self.errors else []
+        errors = [f"{counted(self.errors)} cannot be read."] if self.errors else []
         shares = (share.line() for share in self.classes)
         return [self.scores.sentence(), self.scores.rejections(), *errors, *shares]
 
 
 def drift(
-    bundle_folder: Path,
-    sources: Sequence[Path],
+    model: Path | str,
+    images: Path | str | Iterable[Path | str],
     *,
     processes: int = 1,
     progress: Progress | None = None,
+    allow_download: bool = False,
 ) -> DriftReport:
     """Compare new images with the held-out ones whose ID scores a bundle keeps.
 
     Args:
-        sources: as `predict` takes them.
+        model: the folder of a model, as `fit` writes it.
+        images: as `predict` takes them.
         processes: how many compute, as for `predict`.
         progress: called with the images that are done, and all.
+        allow_download: of the model's encoder from the hub, if it is not on this machine.
     """
-    work = Work.of(bundle_folder, sources, processes)
+    work = Work.of(path_of(model), paths_of(images), processes, allow_download)
     bundle = work.predictor.bundle
     require(
         len(bundle.calibration) > 0,
-        f"{printable(str(bundle_folder))} keeps no scores of held-out images to compare with: fit "
+        f"{printable(str(model))} keeps no scores of held-out images to compare with: fit "
         "the model again.",
     )
     scores: list[float] = []
     accepted: Counter[str] = Counter()
     reasons: list[str] = []
-    for rows in work.rows(progress=progress):
-        scores += [row.id_score for row in rows if row.id_score is not None]
-        reasons += [row.error for row in rows if row.id_score is None]
-        accepted.update(row.class_name for row in rows if row.decision == DECISIONS[ACCEPT])
+    with closing(work.rows(progress=progress)) as blocks:
+        for rows in blocks:
+            scores += [row.id_score for row in rows if row.id_score is not None]
+            reasons += [row.error for row in rows if row.id_score is None]
+            accepted.update(row.class_name for row in rows if row.decision == DECISIONS[ACCEPT])
     require(
         len(scores) > 0,
-        f"{images(len(reasons))} cannot be read, and there are no others "
+        f"{counted(len(reasons))} cannot be read, and there are no others "
         f"({printable(next(iter(reasons), ''))}): give some that can.",
     )
     labeled = _labeled(bundle.card)

@@ -7,7 +7,8 @@ views and the seed, and on nothing else. The first process reads images and writ
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from protofission.data.cache import Progress, digest
 from protofission.data.datasets import DATASETS, VIEWS
-from protofission.data.filling import BlockFeatures, check_destination, fill
+from protofission.data.filling import BlockFeatures, Computed, check_destination, fill
 from protofission.data.folders import load_folder
 from protofission.data.hygiene import Report
 from protofission.data.images import ImageSet, ImageSets
@@ -27,7 +28,7 @@ from protofission.data.mapped import release
 from protofission.data.store import Store
 from protofission.errors import InputError, not_known, printable, require, unknown
 from protofission.models.encoders import Encoder, EncoderSpec
-from protofission.rng import step_rng
+from protofission.rng import check_seed, step_rng
 from protofission.workers import SHORT, Away, begin_worker, check_processes, in_turn
 
 MOST_IMAGES = 256
@@ -137,6 +138,7 @@ def embed(
         wait: for another process that is making the same store.
     """
     check_processes(processes)
+    check_seed(seed)
     folder = folder.expanduser()
     name = views or images.views
     if name not in VIEWS:
@@ -164,8 +166,9 @@ def embed(
             lambda block: (block, _pixels(parts, block)),
         )
 
-        def compute(blocks: Sequence[Block]) -> Iterator[tuple[Block, BlockFeatures]]:
-            return zip(blocks, in_turn(blocks, here, away, processes, SHORT), strict=True)
+        def compute(blocks: Sequence[Block]) -> Computed:
+            with closing(in_turn(blocks, here, away, processes, SHORT)) as results:
+                yield from zip(blocks, results, strict=True)
 
         labels = {part: own.labels for part, own in parts.items()}
         for part, own in parts.items():

@@ -22,6 +22,12 @@ def require(condition: bool, sentence: str) -> None:
         raise InputError(sentence)
 
 
+def check_positive(**values: float) -> None:
+    """Refuse a value that is not above 0."""
+    for name, value in values.items():
+        require(value > 0, f"{name} = {value} must be above 0.")
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not one of `known`, with the nearest known one."""
     return InputError(not_known(kind, name, known, known))

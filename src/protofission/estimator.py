@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, Self, cast
 
@@ -21,14 +22,17 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
 from protofission.calibration import best_temperature, conformal_threshold, images_needed
 from protofission.data.feature_views import FeatureViews
 from protofission.data.images import TrainingData
 from protofission.errors import require
+from protofission.fission import MOST
 from protofission.learning import Learning, held_out, learned
+from protofission.models.adapters import Adapter
 from protofission.models.model import Model
+from protofission.products import without_rounding
 from protofission.recognizer import (
     ACCEPT,
     CHUNK,
@@ -116,7 +120,7 @@ class PrototypeFissionClassifier(
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
         """Learn from (n, D) features and n labels, of which some are `unlabeled`."""
         self._check_options()
-        features, targets = validate_data(self, X, y, dtype=np.float64)
+        features, targets = validate_data(self, X, y, dtype=np.float64, order="C")
         free = self._unlabeled_in(targets)
         require(
             not free.all(),
@@ -146,9 +150,9 @@ class PrototypeFissionClassifier(
         labeled, pool = rows[~free], rows[free]
         with one_thread():
             model = self._learned(labeled[~held].float(), classes[~held], pool.float(), seed)
-            # double precision: what is said of a row does not depend on the rows beside it
             clusters = self.n_novel_ > 0
             self.recognizer_ = Recognizer(model, len(self.classes_), clusters=clusters).double()
+            _fold_standardisation(cast(Adapter, model.backbone))
             self._calibrate(labeled[held], labels[held])
             use = slot_use(self.recognizer_, self._judged(rows)).double()
             self.subclass_usage_ = (use / use.sum(1, keepdim=True).clamp_min(1)).numpy()
@@ -224,9 +228,17 @@ class PrototypeFissionClassifier(
         for name, least in {"n_novel": 0, "prototypes": 1, "width": 1, "steps": 1}.items():
             value = getattr(self, name)
             require(
-                isinstance(value, Integral) and int(value) >= least,
-                f"{name} = {value!r} must be a whole number, at least {least}.",
+                isinstance(value, Integral) and least <= int(value) <= MOST,
+                f"{name} = {value!r} must be a whole number from {least} to {MOST:,}.",
             )
+        marks = isinstance(self.unlabeled, str | None) or (
+            isinstance(self.unlabeled, Real) and math.isfinite(self.unlabeled)
+        )
+        require(
+            marks,
+            f"unlabeled = {self.unlabeled!r} can mark no row: give a number or a text that is no "
+            "class, as -1, and mark rows without a label by it.",
+        )
         require(
             isinstance(self.keep, Real) and 0 < float(self.keep) < 1,
             f"keep = {self.keep!r} must lie between 0 and 1, as 0.95 does.",
@@ -242,7 +254,7 @@ class PrototypeFissionClassifier(
         return self._standardised(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _standardised(self, features: Floats) -> Tensor:
-        return torch.from_numpy((features - self.mean_) / self.scale_)
+        return torch.from_numpy(np.ascontiguousarray((features - self.mean_) / self.scale_))
 
     def _learned(self, labeled: Tensor, labels: Tensor, pool: Tensor, seed: int) -> Model:
         """The model of the method for what there is."""
@@ -284,10 +296,32 @@ class PrototypeFissionClassifier(
         return _in_chunks(lambda some: model(some).logits[:, :known], rows)
 
     def _judged(self, rows: Tensor) -> Verdicts:
-        return judge(self.recognizer_, torch.split(rows, CHUNK))
+        with _each_row_alone():
+            return judge(self.recognizer_, torch.split(rows, CHUNK))
+
+
+@contextmanager
+def _each_row_alone() -> Iterator[None]:
+    """Compute so that a row's results do not depend on the rows beside it, down to the last bit.
+
+    Sums are exact, and all else is computed on one thread: the share of another would end at some
+    other place, where a processor may round differently.
+    """
+    with one_thread(), without_rounding(), torch.no_grad():
+        yield
 
 
 def _in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """A function of rows, without gradient, for many of them."""
-    with torch.no_grad():
+    """A function of rows, for many of them."""
+    with _each_row_alone():
         return torch.cat([function(some) for some in torch.split(rows, CHUNK)])
+
+
+@torch.no_grad()
+def _fold_standardisation(adapter: Adapter) -> None:
+    """Let an adapter's linear map do what its mean and deviation did, which become 0 and 1."""
+    layer = cast(nn.Linear, adapter.layers[0])
+    layer.weight.div_(adapter.deviation)
+    layer.bias.sub_(layer.weight @ adapter.mean)
+    adapter.mean.zero_()
+    adapter.deviation.fill_(1)

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from protofission.data.datasets import DataSpec
 from protofission.errors import check_choices, require, unknown
 from protofission.fission import check_sizes
+from protofission.memory import require_memory
 from protofission.methods import Method, method_named
 from protofission.models.backbones import BackboneSpec, Statistics
 from protofission.models.bodies import BodySpec, body_named
 from protofission.models.heads import HeadSpec
 from protofission.options import FIXED, NAMED
 from protofission.processes import Precision
+from protofission.rng import check_seed
 from protofission.scores import SCORES
+
+WEIGHTS = 3
+"""Numbers that are kept for each weight: itself, its gradient, its momentum."""
+LAYERS, SIMILARITIES = 2, 10
+"""Arrays of the size of a body's largest layer, and of all similarities, that a step has at once;
+the second is measured, with fission, on CPUs."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +153,37 @@ class Experiment:
     """A name of protofission.models.bodies.BODIES, with its options."""
     recipe: Recipe = field(default_factory=Recipe)
     judging: Judging = field(default_factory=Judging)
-    seed: int = 0
+    seed: int = field(
+        default=0,
+        metadata={FIXED: "use --seed, or --first-seed and --seeds where there are several"},
+    )
     """Of all that is random in training."""
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+
+    def rows(self, processes: int = 1) -> int:
+        """Of a step, in each of so many processes: all views of its share of the batch."""
+        views, recipe = self.method.views, self.recipe
+        labeled = len(views.labeled) * recipe.labeled_batch
+        return (labeled + len(views.unlabeled) * recipe.unlabeled_batch) // processes
+
+    def check_memory(self, shape: tuple[int, ...], num_classes: int, processes: int = 1) -> None:
+        """Refuse a model, or a step on it, for which the memory of this machine is too small.
+
+        Args:
+            shape: of an image, or of its features.
+            num_classes: that the head has.
+        """
+        rows, body = self.rows(processes), self.backbone.extent(shape)
+        head = self.head.extent(body.out, num_classes)
+        held = WEIGHTS * (body.weights + head.weights)
+        step = rows * (math.prod(shape) + LAYERS * body.row + SIMILARITIES * head.row)
+        require_memory(
+            4 * (held + step),
+            f"A step of {rows:,} rows on {num_classes:,} classes of {self.head.slots:,} prototypes "
+            f"with {body.out:,} features",
+        )
 
     def check(self, processes: int = 1) -> None:
         """Refuse parts that do not fit each other, or so many processes."""
@@ -165,7 +203,7 @@ class Experiment:
             processes == 1 or not self.method.replays,
             f"{self.name} takes an inner step at every step, which processes cannot share: use 1.",
         )
-        views, rows = self.method.views, 0
+        views = self.method.views
         for name, wanted in (("labeled", views.labeled), ("unlabeled", views.unlabeled)):
             batch = getattr(self.recipe, f"{name}_batch") if wanted else 0
             require(
@@ -173,9 +211,9 @@ class Experiment:
                 f"recipe.{name}_batch = {batch} cannot be shared by {processes} processes: "
                 "choose a multiple.",
             )
-            rows += len(wanted) * batch // processes
         require(
-            rows > 1, "A batch of one image cannot be standardised: raise recipe.labeled_batch."
+            self.rows(processes) > 1,
+            "A batch of one image cannot be standardised: raise recipe.labeled_batch.",
         )
         stages = self.recipe.trainable_stages
         require(

@@ -22,6 +22,7 @@ from protofission.extras import needed
 from protofission.models.encoders import Encoder
 from protofission.models.encoders.base import reason_of
 from protofission.models.encoders.onnx_files import OnnxEncoder
+from protofission.paths import path_of
 from protofission.recognizer import ACCEPT, DECISIONS, NOVEL, REJECT, Recognizer
 from protofission.records import NO_CLASS
 from protofission.rng import step_rng
@@ -38,17 +39,22 @@ MOST_BYTES = 2**31 - 2**24
 """Of weights: a file holds no more than 2 GiB."""
 
 
-def export(bundle: Bundle, path: Path | str, input: Input = "images") -> None:
+def export(
+    bundle: Bundle, path: Path | str, input: Input = "images", *, allow_download: bool = False
+) -> None:
     """Write a model with its encoder, calibration and threshold to an .onnx file.
 
     The file takes any number N of inputs: "images", (N, 3, size, size) bytes that cover the square
     of the encoder's `decode` pixels, or "features", (N, D) floats as the encoder gives them. It
     gives OUTPUTS; decisions are places in DECISIONS, and the names are in its metadata, as JSON.
 
+    Args:
+        allow_download: of the model's encoder from the hub, if it is not on this machine.
+
     Raises:
         InputError: if it cannot be written, or does not say what torch says.
     """
-    path = Path(path).expanduser()
+    path = path_of(path)
     shown = printable(str(path))
     if input not in get_args(Input):
         raise unknown("input", input, get_args(Input))
@@ -56,7 +62,8 @@ def export(bundle: Bundle, path: Path | str, input: Input = "images") -> None:
     require(not path.exists(), f"{shown} is there already: name another file.")
     for module in ("onnx", "onnxscript", "onnxruntime"):
         needed(module, "export", "An .onnx file")
-    graph = _Graph(bundle, bundle.encoder() if input == "images" else None)
+    wanted = input == "images"
+    graph = _Graph(bundle, bundle.encoder(allow_download=allow_download) if wanted else None)
     content = _converted(graph, {**_metadata(bundle), "input": input})
     gap = _largest_gap(graph, content)
     require(

@@ -294,10 +294,17 @@ def random_directions(*shape: int, generator: torch.Generator | None = None) -> 
     return F.normalize(torch.randn(*shape, generator=generator), dim=-1)
 
 
-def check_sizes(**sizes: int) -> None:
-    """Refuse a C, V or D below 1."""
+MOST = 10**9
+"""The largest number of anything."""
+WIDEST = 2**14
+"""The widest layer of a method's own nets: between two of these there are 268 million weights."""
+
+
+def check_sizes(most: int = MOST, **sizes: int) -> None:
+    """Refuse a C, V, D or other number below 1, or of which there cannot be so many."""
     for name, size in sizes.items():
         require(size >= 1, f"{name} = {size} must be at least 1.")
+        require(size <= most, f"{name} = {size} must be at most {most:,}.")
 
 
 def check_labels(labels: Tensor, rows: int, num_classes: int) -> None:
@@ -322,12 +329,16 @@ def check_novel_prototypes(novel: int | None, prototypes: int) -> None:
 
 
 def check_features(features: Tensor, num_features: int) -> None:
-    """Refuse features of another width, or with a NaN or an infinity."""
+    """Refuse features of another width, or, on a CPU, with a NaN or an infinity.
+
+    On an accelerator a look at values would wait for all that is under way, at every forward; the
+    loss of each step and the scores of a judgement are looked at anyway.
+    """
     require(
         features.ndim == 2 and features.shape[1] == num_features,
         f"Features have the shape {tuple(features.shape)}, but the head wants (N, {num_features}).",
     )
-    if not torch.compiler.is_compiling():
+    if features.device.type == "cpu" and not torch.compiler.is_compiling():
         total = features.detach().sum().item()  # one pass, in which no NaN or infinity can hide
         if math.isfinite(total):
             return

@@ -33,10 +33,11 @@ from protofission.counting import Count, count_novel, count_parts
 from protofission.data.augmentations import Augmentations
 from protofission.data.images import Labels, TrainingData
 from protofission.errors import require
+from protofission.fission import check_sizes
 from protofission.learning import Learning, held_out, learned
 from protofission.models.model import Model
 from protofission.recognizer import CHUNK, Recognizer, Verdicts, judge, unpromised
-from protofission.rng import step_rng
+from protofission.rng import check_seed, step_rng
 
 Ints = NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
@@ -86,7 +87,8 @@ class FitOptions:
             self.prototypes == "auto" or 1 <= self.prototypes <= 100,
             f"prototypes = {self.prototypes} must be between 1 and 100, or auto.",
         )
-        require(self.steps >= 1, f"steps = {self.steps} must be at least 1.")
+        check_sizes(steps=self.steps, width=self.width)
+        check_seed(self.seed)
 
 
 class Held(NamedTuple):

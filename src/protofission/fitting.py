@@ -25,8 +25,9 @@ from protofission.embed import Images, ViewCounts, embed, fingerprint_of
 from protofission.errors import InputError, printable, require
 from protofission.fitted import FitOptions, Fitted, check_pool, fit_rows, health, hold_out
 from protofission.material import Material, gather
-from protofission.models.encoders import DEFAULT, EncoderSpec, encoder_named
+from protofission.models.encoders import DEFAULT, EncoderSpec, encoder_named, fetch
 from protofission.options import override
+from protofission.paths import path_of
 from protofission.recognizer import DECISIONS, slot_use
 from protofission.report.triage import write_triage_page
 from protofission.rows import Names, Row, rows_of, write_rows
@@ -58,11 +59,12 @@ def fit(
         labeled: a folder with a subfolder for each class, or a list with a column of labels.
         unlabeled: a folder of images, or a list.
         out: the folder of the model, a new one.
-        encoder: as `protofission embed` takes it, with `encoder_options` such as `size=128`.
+        encoder: as `protofission embed` takes it, with `encoder_options` such as `size=128`; what
+            is named by its name on the hub is downloaded.
         processes: how many embed; as many as there are processors, if not said.
         console: where progress is shown; nothing is, if not said.
     """
-    labeled, unlabeled, out = (Path(each).expanduser() for each in (labeled, unlabeled, out))
+    labeled, unlabeled, out = map(path_of, (labeled, unlabeled, out))
     options, console = options or FitOptions(), console or Console(quiet=True)
     require(
         not out.exists() or (out.is_dir() and not any(out.iterdir())),
@@ -76,6 +78,7 @@ def fit(
         spec = override(spec, option)
     work = out.absolute().with_name(f".{out.absolute().name}.fitting")
     with _working_in(work):
+        fetch(spec)
         loaded = spec.load()
         with stages(console) as stage:
             reading = (partial(stage, f"reading {what}") for what in ("labeled images", "the pool"))

@@ -4,28 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from protofission.errors import InputError
-from protofission.evaluate import Predictions, Summary
-from protofission.history import Epoch, Progress, as_plain_json, epochs, summary_of
-from protofission.models.weight_files import plain_part
+from protofission.errors import InputError, require
+from protofission.evaluate import NO_SLOT, Predictions, Summary
+from protofission.history import Epoch, Progress, as_plain_json, epochs, progress_of, summary_of
+from protofission.models.weight_files import check_texts
+from protofission.plain_files import read_plain
+from protofission.sealed_tensors import DIGEST, sealed, unsealed
+from protofission.typed_json import MOST_BYTES, parsed_json, typed
 from protofission.whole import is_partial, write_whole
 
 Read = TypeVar("Read")
+
+STATED: dict[str, dict[str, Any]] = {
+    "experiment": {
+        **{"name": str, "seed": int, "data.split.name": str},
+        **{"data.dataset": str | None, "data.store": str | None, "judging.select": str},
+        **dict.fromkeys(("method", "head", "backbone", "recipe"), dict[str, Any]),
+    },
+    "environment": {"protofission": str, "torch": str},
+    "split": {"sha256": str},
+}
+"""What the JSON files of any run state, by dotted keys, and its types."""
+
+SEALED = (
+    *("experiment.json", "split.json", "store.json", "history.json", "metrics.json"),
+    "predictions.npz",
+)
+"""Files whose digests are in `finished`; files of tensors carry their own."""
 
 
 @dataclass(frozen=True)
@@ -43,31 +61,53 @@ class RunFolder:
         """Write one of the folder's files."""
         write_whole(self.path / name, content.encode() if isinstance(content, str) else content)
 
-    def read(self, name: str, parse: Callable[[bytes], Read]) -> Read:
-        """Read one of the folder's files; a damaged one is named."""
+    def read(
+        self, name: str, parse: Callable[[bytes], Read], most: int | None = MOST_BYTES
+    ) -> Read:
+        """Read one of the folder's files, of at most so many bytes; a damaged one is named."""
         path = self.path / name
         try:
-            return parse(path.read_bytes())
-        except (
-            FileNotFoundError,
-            ValueError,
-            KeyError,
-            TypeError,
-            EOFError,
-            BadZipFile,
-            SafetensorError,
-        ):
-            raise InputError(
-                f"{path} is missing or damaged: delete the folder {self.path} and run again."
-            ) from None
+            content = read_plain(path, most)
+            wanted = self._digests().get(name) if name in SEALED else None
+            require(wanted in (None, _sha256(content)), "it is not as it was written.")
+            return parse(content)
+        except FileNotFoundError:
+            why = ""
+        except OSError as error:
+            why = f" ({error.strerror or error})"
+        except InputError as error:
+            why = f" ({str(error).removesuffix('.')})"
+        except (ValueError, KeyError, TypeError, SafetensorError):
+            why = ""
+        raise InputError(
+            f"{path} is missing or damaged: delete the folder {self.path} and run again{why}."
+        )
 
     def plain(self, name: str) -> dict[str, Any]:
         """One of the JSON files, such as experiment, environment, split or metrics."""
-        return self.read(f"{name}.json", lambda content: dict(json.loads(content)))
+        return self.read(f"{name}.json", lambda content: _stated(content, STATED.get(name, {})))
 
     def has(self, name: str) -> bool:
-        """Whether one of the folder's files is there."""
-        return (self.path / name).exists()
+        """Whether one of the folder's files is there, or should be."""
+        if os.path.lexists(self.path / name):
+            return True
+        with suppress(InputError, OSError):
+            return name in self._digests()
+        return False
+
+    def finish(self) -> None:
+        """Mark the run as finished, with the digests of its files."""
+        there = (name for name in SEALED if (self.path / name).exists())
+        digests = {name: _sha256(read_plain(self.path / name)) for name in there}
+        self.write("finished", as_plain_json(digests))
+
+    def _digests(self) -> dict[str, str]:
+        """The digests of a finished run's files, by name; runs of earlier versions have none."""
+        try:
+            content = read_plain(self.path / "finished", MOST_BYTES)
+        except FileNotFoundError:
+            return {}
+        return typed(parsed_json(content), dict[str, str], "finished") if content else {}
 
     def files(self) -> list[Path]:
         """All files of the folder but those that were being written when a process was killed."""
@@ -76,17 +116,17 @@ class RunFolder:
 
     def save_state(self, tensors: dict[str, Tensor], progress: Progress) -> None:
         """All that is needed to go on, in one file."""
-        packed = _packed(tensors)
-        plain = as_plain_json({**dataclasses.asdict(progress), "digest": _digest(packed)})
-        self.write("state.safetensors", save_tensors(packed, {"progress": plain}))
+        plain = as_plain_json(dataclasses.asdict(progress))
+        self.write("state.safetensors", sealed(tensors, progress=plain))
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         """The model's weights."""
-        self.write("weights.safetensors", save_tensors(_packed(weights)))
+        self.write("weights.safetensors", sealed(weights))
 
     def saved_state(self) -> tuple[dict[str, Tensor], Progress] | None:
         """What `save_state` saved, if it did."""
-        return self.read("state.safetensors", _state) if self.has("state.safetensors") else None
+        known = self.has("state.safetensors")
+        return self.read("state.safetensors", _state, most=None) if known else None
 
     def write_judgement(
         self, predictions: Predictions | None, summary: Summary | None, neighbours: float | None
@@ -101,35 +141,89 @@ class RunFolder:
 
     def history(self) -> list[Epoch]:
         """The epochs of the run."""
-        return self.read("history.json", lambda content: epochs(json.loads(content)))
+        return self.read("history.json", lambda content: epochs(parsed_json(content)))
 
     def summary(self) -> Summary:
         """The numbers of the reported epoch."""
-        return self.read("metrics.json", lambda content: summary_of(json.loads(content)))
+        return self.read("metrics.json", lambda content: summary_of(parsed_json(content)))
 
     def predictions(self) -> Predictions:
         """The predictions of the reported epoch."""
-        return self.read("predictions.npz", _predictions)
+        return self.read("predictions.npz", _predictions, most=None)
 
     def weights(self) -> dict[str, Tensor]:
         """The model's weights at the last epoch."""
-        return self.read("weights.safetensors", load_tensors)
+        return self.read("weights.safetensors", _weights, most=None)
+
+
+def _stated(content: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
+    """An object that has all that is wanted of it, by dotted keys."""
+    found = typed(parsed_json(content), dict[str, Any], "")
+    for key, kind in wanted.items():
+        value: Any = found
+        for name in key.split("."):
+            require(isinstance(value, dict) and name in value, f"{key} is missing.")
+            value = value[name]
+        typed(value, kind, key)
+    return found
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _weights(content: bytes) -> dict[str, Tensor]:
+    tensors, texts = unsealed(content)
+    check_texts(texts)
+    return tensors
 
 
 def _state(content: bytes) -> tuple[dict[str, Tensor], Progress]:
-    tensors = load_tensors(content)
-    plain = plain_part(content, "progress")
-    if plain["digest"] != _digest(tensors):
-        raise ValueError("digest")
-    return tensors, Progress(epochs(plain["history"]), plain["steps"])
+    tensors, texts = unsealed(content)
+    check_texts(texts)
+    plain = parsed_json(texts["progress"])
+    if DIGEST not in texts:  # an earlier version had one of the tensors alone
+        require(plain["digest"] == _digest(tensors), "it is not as it was written.")
+    return tensors, progress_of(plain)
 
 
 def _predictions(content: bytes) -> Predictions:
-    with np.load(BytesIO(content), allow_pickle=False) as arrays:
-        values: dict[str, Any] = dict(arrays)
-    for number in ("num_seen", "num_classes"):
-        values[number] = int(values[number])
-    return Predictions(**values)
+    try:
+        with np.load(BytesIO(content), allow_pickle=False) as arrays:
+            values: dict[str, Any] = dict(arrays)
+        for number in ("num_seen", "num_classes"):
+            values[number] = int(values[number])
+        found = Predictions(**values)
+    except Exception as error:  # whatever a reader says to bytes that are none of its own
+        raise ValueError(str(error)) from None
+    require(_agree(found), "its arrays do not go together.")
+    return found
+
+
+def _agree(found: Predictions) -> bool:
+    """Whether predictions have the kinds, shapes and ranges that those of a run have."""
+    rows = (found.labels, found.heads, found.slots, found.similarities, found.ood_scores)
+    finer = (found.finer, found.own_slots, found.own_clusters)
+    kinds = "".join(array.dtype.kind for array in (*rows, found.prototypes, found.mixing, *finer))
+    if kinds != "iiiffffiii" or found.prototypes.ndim != 3:
+        return False
+    heads, slots = found.prototypes.shape[:2]
+    claimed = found.heads[found.slots != NO_SLOT] if found.heads.shape == found.slots.shape else ()
+    return (
+        {array.shape for array in rows} == {(len(found.labels),)}
+        and {array.shape for array in finer} <= {(0,), (len(found.labels),)}
+        and found.mixing.shape == (heads, slots)
+        and 0 < found.num_seen <= found.num_classes
+        and _within(found.labels, found.num_classes)
+        and _within(found.heads, found.num_classes)
+        and _within(claimed, heads)
+        and _within(found.slots - NO_SLOT, slots + 1)
+        and not np.isnan(found.ood_scores).any()
+    )
+
+
+def _within(values: Any, size: int) -> bool:
+    return len(values) == 0 or bool(values.min() >= 0 and values.max() < size)
 
 
 def _digest(tensors: dict[str, Tensor]) -> str:
@@ -139,8 +233,3 @@ def _digest(tensors: dict[str, Tensor]) -> str:
         found.update(name.encode())
         found.update(tensors[name].cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
-
-
-def _packed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in the order of their dimensions, as the file format wants them."""
-    return {name: value.contiguous() for name, value in weights.items()}

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from protofission.evaluate import Summary
-from protofission.metrics import Accuracy, PrototypeHealth, SubclassScore
 from protofission.train import StepReport
+from protofission.typed_json import typed
 
 
 @dataclass(frozen=True)
@@ -33,34 +33,43 @@ class Epoch:
     """The nearest-neighbour accuracy of features that have no classes. Never fed back."""
 
 
+@dataclass(frozen=True)
+class DoneStep:
+    """What is kept of a step until its epoch ends."""
+
+    terms: tuple[tuple[str, float, float], ...]
+    """Name, value and weight."""
+    trusted: float | None
+    learning_rate: float
+
+
 @dataclass
 class Progress:
     """What a run has been through so far."""
 
     history: list[Epoch] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    """Of the epoch that is under way: terms, trusted share and learning rate, as plain values."""
+    steps: list[DoneStep] = field(default_factory=list)
+    """Of the epoch that is under way."""
 
     def add(self, report: StepReport) -> None:
         """One step more."""
-        terms = [[term.name, float(term.value), term.weight] for term in report.terms]
-        trusted, rate = report.trusted, report.learning_rate
-        self.steps.append({"terms": terms, "trusted": trusted, "learning_rate": rate})
+        terms = tuple((term.name, float(term.value), float(term.weight)) for term in report.terms)
+        self.steps.append(DoneStep(terms, report.trusted, report.learning_rate))
 
     def end_epoch(self, summary: Summary | None, neighbours: float | None) -> Epoch:
         """The epoch of the steps so far, which are then forgotten."""
         first, last = self.steps[0], self.steps[-1]
-        values = np.array([[value for _, value, _ in step["terms"]] for step in self.steps])
+        values = np.array([[value for _, value, _ in step.terms] for step in self.steps])
         means = values.mean(0)
         trusted = None
-        if first["trusted"] is not None:
-            trusted = float(np.mean([step["trusted"] for step in self.steps]))
+        if first.trusted is not None:
+            trusted = float(np.mean([step.trusted for step in self.steps]))
         epoch = Epoch(
             epoch=len(self.history),
-            loss=float(means @ np.array([weight for _, _, weight in first["terms"]])),
-            terms={name: float(m) for (name, _, _), m in zip(first["terms"], means, strict=True)},
+            loss=float(means @ np.array([weight for _, _, weight in first.terms])),
+            terms={name: float(m) for (name, _, _), m in zip(first.terms, means, strict=True)},
             trusted=trusted,
-            learning_rate=last["learning_rate"],
+            learning_rate=last.learning_rate,
             summary=summary,
             neighbours=neighbours,
         )
@@ -69,23 +78,33 @@ class Progress:
         return epoch
 
 
-def epochs(rows: list[dict[str, Any]]) -> list[Epoch]:
-    """Epochs from their plain values."""
+def epochs(plain: Any, place: str = "") -> list[Epoch]:
+    """Epochs from JSON; those of earlier versions may lack what their summaries had not yet."""
+    rows = typed(plain, tuple[dict[str, Any], ...], place)
     return [
-        Epoch(**{**row, "summary": row["summary"] and summary_of(row["summary"])}) for row in rows
+        typed({**row, "summary": _whole(row.get("summary"))}, Epoch, f"{place}[{i}]", nan=True)
+        for i, row in enumerate(rows)
     ]
 
 
-def summary_of(values: dict[str, Any]) -> Summary:
-    """A summary from its plain values."""
-    parts = {
-        "orca": Accuracy(**_with_nan(values["orca"])),
-        "strict": Accuracy(**_with_nan(values["strict"])),
-        "prototypes": PrototypeHealth(**_with_nan(values["prototypes"])),
-        "subclasses": SubclassScore(**_with_nan(values.get("subclasses", {}))),
-        "subclusters": SubclassScore(**_with_nan(values.get("subclusters", {}))),
-    }
-    return Summary(**{**_with_nan(values), **parts})
+def summary_of(plain: Any) -> Summary:
+    """A summary from JSON; one of an earlier version may lack the scores of sub-classes."""
+    return typed(_whole(plain), Summary, "", nan=True)
+
+
+def progress_of(plain: Any) -> Progress:
+    """Progress from JSON."""
+    found = typed(plain, dict[str, Any], "progress")
+    steps = typed(found.get("steps"), tuple[DoneStep, ...], "steps", nan=True)
+    return Progress(epochs(found.get("history"), "history"), list(steps))
+
+
+def _whole(summary: Any) -> Any:
+    """A summary in JSON with all of its parts."""
+    if not isinstance(summary, dict):
+        return summary
+    none = {"nmi": None, "accuracy": None}
+    return {"subclasses": none, "subclusters": none, **summary}
 
 
 def as_plain_json(value: Any) -> str:
@@ -97,13 +116,9 @@ def _without_nan(value: Any) -> Any:
     match value:
         case dict():
             return {key: _without_nan(inner) for key, inner in value.items()}
-        case list():
+        case list() | tuple():
             return [_without_nan(inner) for inner in value]
         case float() if math.isnan(value):
             return None
         case _:
             return value
-
-
-def _with_nan(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: math.nan if value is None else value for key, value in values.items()}

@@ -16,7 +16,9 @@ from io import FileIO
 from pathlib import Path
 
 from protofission.errors import InputError, printable
-from protofission.rows import Row
+from protofission.plain_files import APPENDED, open_plain, write_all
+from protofission.rows import Row, row_of
+from protofission.typed_json import parsed_json
 from protofission.whole import is_partial
 
 VERSION = 1
@@ -40,7 +42,7 @@ class Journal:
         """
         head = json.dumps({"version": VERSION, "fingerprint": fingerprint}).encode() + b"\n"
         with _writing(self.out):
-            with self.path.open("rb") as file:
+            with open_plain(self.path) as file:
                 first, end = file.readline(), len(head)
                 others = first != head and bool(file.readline())
                 for size, line in zip(sizes, file, strict=False):
@@ -60,7 +62,7 @@ class Journal:
 
     def all_rows(self) -> Iterator[Row]:
         """The rows of all blocks; those of one are held in memory."""
-        with self.path.open("rb") as file:
+        with open_plain(self.path) as file:
             file.readline()
             for line in file:
                 yield from _rows(line)
@@ -70,10 +72,7 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def _write(self, content: bytes) -> None:
-        left = memoryview(content)
-        while left:  # a write may be cut short
-            left = left[self._file.write(left) :]
-        os.fsync(self._file.fileno())
+        write_all(self._file, content)
 
 
 @contextmanager
@@ -109,7 +108,7 @@ def _writing(out: Path) -> Iterator[None]:
 def _alone(path: Path) -> FileIO | None:
     """A file that no other process has; none if one does."""
     while True:
-        file = FileIO(path, "a")
+        file = open_plain(path, APPENDED)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
@@ -125,6 +124,6 @@ def _alone(path: Path) -> FileIO | None:
 def _rows(line: bytes) -> list[Row]:
     """The rows of a line; none of one that is torn."""
     try:
-        return [Row(*values) for values in json.loads(line)] if line.endswith(b"\n") else []
-    except (ValueError, TypeError):
+        return [row_of(values) for values in parsed_json(line)] if line.endswith(b"\n") else []
+    except (InputError, TypeError):
         return []

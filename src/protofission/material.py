@@ -15,6 +15,7 @@ from protofission.data.folders import load_folder
 from protofission.data.images import NO_LABEL, ImageSet, Labels
 from protofission.data.manifest import npy_header
 from protofission.errors import InputError, printable, require
+from protofission.plain_files import open_plain
 from protofission.whole import written_whole
 
 FEW = 10
@@ -194,4 +195,5 @@ def _together(
                     file.write(pixels[places[first : first + BLOCK]].tobytes())
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-    return np.memmap(path, np.uint8, "r", len(header), shape)
+    with open_plain(path) as file:
+        return np.memmap(file, np.uint8, "r", len(header), shape)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import math
@@ -20,7 +21,10 @@ from protofission.errors import InputError, UnknownKeyError, hints, not_known, r
 Value = TypeVar("Value")
 
 FIXED, NAMED = "fixed", "named"
-"""Metadata of a field: it cannot be overridden; a function that gives its value for a name."""
+"""Metadata of a field: it cannot be overridden, True or the reason; a function that gives its value
+for a name."""
+LARGEST = 2.0**128 * (1 - 2.0**-24)
+"""The largest float32: weights and losses are computed in it."""
 
 
 def override(value: Value, assignment: str) -> Value:
@@ -54,7 +58,8 @@ class Option:
 def options(value: Any, prefix: str = "") -> dict[str, Option]:
     """All dotted keys of an experiment with their values and meanings."""
     found: dict[str, Option] = {}
-    meanings = _field_docs(type(value))
+    kind: type = type(value)
+    meanings = _field_docs(kind)
     for item in dataclasses.fields(value):
         inner = getattr(value, item.name)
         if dataclasses.is_dataclass(inner):
@@ -64,6 +69,7 @@ def options(value: Any, prefix: str = "") -> dict[str, Option]:
     return found
 
 
+@functools.cache
 def _field_docs(kind: type) -> dict[str, str]:
     """The strings below a dataclass's fields, its bases' included."""
     docs: dict[str, str] = {}
@@ -100,10 +106,9 @@ def _replaced(value: Any, path: list[str], text: str, key: str) -> Any:
     if name not in items:
         prefix = key.removesuffix(".".join(path))
         raise _NoSuchKeyError([prefix + known for known in items])
-    require(
-        items[name].init and FIXED not in items[name].metadata,
-        f"{key} cannot be set: it comes with what it is the name of.",
-    )
+    fixed = items[name].metadata.get(FIXED, not items[name].init)
+    why = fixed if isinstance(fixed, str) else "it comes with what it is the name of"
+    require(not fixed, f"{key} cannot be set: {why}.")
     inner = getattr(value, name)
     if not rest and NAMED in items[name].metadata:
         return dataclasses.replace(value, **{name: items[name].metadata[NAMED](text)})
@@ -144,6 +149,10 @@ def parsed(text: str, wanted: Any, key: str) -> Any:
             raise InputError(f"{key} = {text!r} must be {kind}.") from None
         require(
             isinstance(number, int) or math.isfinite(number), f"{key} = {text!r} must be {kind}."
+        )
+        require(
+            isinstance(number, int) or abs(number) <= LARGEST,
+            f"{key} = {text!r} must be from {-LARGEST:g} to {LARGEST:g}, as float32 has it.",
         )
         require(
             isinstance(number, float) or abs(number) < 2**63, f"{key} = {text[:20]} is too large."

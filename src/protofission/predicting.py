@@ -1,17 +1,18 @@
-"""Images through a fitted model into a file of rows, which goes on where it was after a kill."""
+"""Images through a fitted model into rows; a file of them goes on where it was after a kill."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, overload
 
 from protofission.data.cache import Progress
 from protofission.errors import printable, require
 from protofission.journal import journal_of
+from protofission.paths import path_of, paths_of
 from protofission.predictor import Work
 from protofission.recognizer import DECISIONS
 from protofission.rows import Row, format_of, head_of, text_of, write_rows
@@ -37,41 +38,72 @@ class Summary:
         return f"{images}: {', '.join(filter(None, (decided, errors)))}."
 
 
+@overload
 def predict(
-    bundle_folder: Path,
-    sources: Sequence[Path],
-    out: Path | None = None,
+    model: Path | str,
+    images: Path | str | Iterable[Path | str],
+    out: None = None,
+    form: None = None,
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    allow_download: bool = False,
+) -> list[Row]: ...
+
+
+@overload
+def predict(
+    model: Path | str,
+    images: Path | str | Iterable[Path | str],
+    out: Path | str,
     form: str | None = None,
     *,
     processes: int = 1,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
-) -> Summary:
-    """What a model says of images, as a file of rows, or on standard output.
+    allow_download: bool = False,
+) -> Summary: ...
 
-    Rows are in the order of the sources. Begun again after a kill, it goes on with the blocks that
-    are missing; a file that cannot be read is a row with an error.
+
+def predict(
+    model: Path | str,
+    images: Path | str | Iterable[Path | str],
+    out: Path | str | None = None,
+    form: str | None = None,
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    allow_download: bool = False,
+) -> list[Row] | Summary:
+    """What a model says of images: the rows, or a summary of the file that they are written to.
+
+    Rows are in the order of the images; one that cannot be read is a row with an error. A file is
+    written with little memory, and begun again after a kill, it goes on with what is missing.
 
     Args:
-        sources: image files, folders, .csv or .parquet lists, stores.
+        model: the folder of a model, as `fit` writes it.
+        images: an image file, a folder, a .csv or .parquet list or a store, or several of these.
+        out: the file; if none is named, the rows are returned.
         form: csv, jsonl or parquet, if not as the suffix of `out` says.
         processes: how many compute. A script that wants several keeps its calls under
             `if __name__ == "__main__":`.
         progress: called with the images that are done, and all.
         say: called with a sentence, if rows of other images or of another model are dropped.
+        allow_download: of the model's encoder from the hub, if it is not on this machine.
     """
-    wanted = format_of(out, form)
-    if out is not None:
-        out = out.expanduser()
-        _check_apart(out, sources)
-    work = Work.of(bundle_folder, sources, processes)
-    tally = Tally()
+    sources = paths_of(images)
     if out is None:
-        sys.stdout.buffer.write(head_of(wanted))
-        for rows in work.rows(progress=progress):
-            sys.stdout.buffer.write(text_of(tally.counted(rows), wanted))
-            sys.stdout.buffer.flush()
-        return tally.summary()
+        require(form is None, f"form = {form!r} is of a file: name it, as out.")
+        work = Work.of(path_of(model), sources, processes, allow_download)
+        with closing(work.rows(progress=progress)) as blocks:
+            return [row for rows in blocks for row in rows]
+    out = path_of(out)
+    wanted = format_of(out, form)
+    _check_apart(out, sources)
+    work = Work.of(path_of(model), sources, processes, allow_download)
+    tally = Tally()
     with journal_of(out) as journal:
         sizes = [span.stop - span.start for span in work.spans]
         others = journal.take_up(work.fingerprint, sizes)
@@ -87,6 +119,30 @@ def predict(
         write_rows(out, tally.counted(journal.all_rows()), wanted)
         journal.remove()
     return tally.summary(kept)
+
+
+def predict_to(
+    stream: BinaryIO,
+    model: Path,
+    images: Sequence[Path],
+    form: str | None = None,
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+    allow_download: bool = False,
+) -> Summary:
+    """Write what a model says of images to a stream as csv or jsonl, block by block.
+
+    The arguments are those of `predict`.
+    """
+    wanted = format_of(None, form)
+    work, tally = Work.of(model, images, processes, allow_download), Tally()
+    stream.write(head_of(wanted))
+    with closing(work.rows(progress=progress)) as blocks:
+        for rows in blocks:
+            stream.write(text_of(tally.counted(rows), wanted))
+            stream.flush()
+    return tally.summary()
 
 
 class Tally:
@@ -112,7 +168,7 @@ def _check_apart(out: Path, sources: Sequence[Path]) -> None:
     shown, place = printable(str(out)), out.resolve()
     require(not place.is_dir(), f"{shown} is a folder: name a file for the rows.")
     for source in sources:
-        own = source.expanduser().resolve()
+        own = source.resolve()
         require(
             own != place and not (own.is_dir() and place.is_relative_to(own)),
             f"{shown} would be written over or among the images: name a file elsewhere.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,10 +47,20 @@ class Work:
     processes: int
 
     @staticmethod
-    def of(bundle_folder: Path, sources: Sequence[Path], processes: int = 1) -> Work:
-        """The work of a model on sources, by so many processes."""
+    def of(
+        bundle_folder: Path,
+        sources: Sequence[Path],
+        processes: int = 1,
+        allow_download: bool = False,
+    ) -> Work:
+        """The work of a model on sources, by so many processes.
+
+        Args:
+            allow_download: of the model's encoder, if it is not on this machine.
+        """
         check_processes(processes)
-        predictor = Predictor(bundle_folder, max(1, processors() // processes - 1))
+        decoders = max(1, processors() // processes - 1)
+        predictor = Predictor(bundle_folder, decoders, allow_download)
         work = Work(predictor, inputs_of(sources), processes)
         for source in work.inputs.sources:
             require(
@@ -89,13 +99,13 @@ class Work:
         if progress is not None:
             progress(done, total)
         with _one_thread():
-            for rows in in_turn(
-                spans, lambda span: own.rows(block(span)), away, self.processes, SHORT
-            ):
-                yield rows
-                done += len(rows)
-                if progress is not None:
-                    progress(done, total)
+            here = in_turn(spans, lambda span: own.rows(block(span)), away, self.processes, SHORT)
+            with closing(here) as found:
+                for rows in found:
+                    yield rows
+                    done += len(rows)
+                    if progress is not None:
+                        progress(done, total)
 
 
 class Predictor:
@@ -103,12 +113,13 @@ class Predictor:
 
     Args:
         decoders: threads that read and decode files beside the one that computes.
+        allow_download: of the encoder, if it is not on this machine.
     """
 
-    def __init__(self, folder: Path, decoders: int) -> None:
+    def __init__(self, folder: Path, decoders: int, allow_download: bool = False) -> None:
         self.folder, self.decoders = folder, decoders
         self.bundle = Bundle.load(folder)
-        self.encoder: Encoder = self.bundle.encoder()
+        self.encoder: Encoder = self.bundle.encoder(allow_download=allow_download)
         self.names = Names(
             self.bundle.class_names, self.bundle.subclass_names, self.bundle.cluster_names
         )

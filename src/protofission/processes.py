@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.errors import InputError, require
 from protofission.records import WHOLE, Share
+from protofission.workers import end_with
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -33,6 +35,8 @@ Precision = Literal["32", "bf16"]
 
 _PLACE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """The variables that tell a machine its place among several."""
+_LAUNCHER = "PROTOFISSION_LAUNCHER"
+"""The variable that tells a process the id of the one that launched it, if that was one of ours."""
 
 
 class Processes:
@@ -76,6 +80,20 @@ class Processes:
 ALONE = Processes()
 
 
+@contextmanager
+def _with_the_others() -> Iterator[None]:
+    """Where processes speak to each other: says in a sentence that one of them is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        # NCCL and the store have a type of error for it, gloo has none but names its file.
+        if isinstance(error, torch.distributed.DistError) or "gloo/transport/" in str(error):
+            raise InputError(
+                "Another process of this run has ended: go on with --resume."
+            ) from error
+        raise
+
+
 class _Gather(torch.autograd.Function):
     """The rows of all processes; backward, one's own, as often as there are processes."""
 
@@ -83,7 +101,9 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, together: Together) -> Tensor:
         ctx.share, ctx.rows = together.share, len(rows)
         everywhere = rows.new_empty(len(rows) * together.share.size, *rows.shape[1:])
-        torch.distributed.all_gather(list(everywhere.chunk(together.share.size)), rows.contiguous())
+        parts = list(everywhere.chunk(together.share.size))
+        with _with_the_others():
+            torch.distributed.all_gather(parts, rows.contiguous())
         return everywhere
 
     @staticmethod
@@ -125,7 +145,8 @@ class Together(Processes):
             if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and norm.training:
                 values += [norm.get_buffer("running_mean"), norm.get_buffer("running_var")]
         flat = torch.cat([value.flatten().float() for value in values])
-        flat = cast(Tensor, self.fabric.all_reduce(flat, reduce_op="mean"))
+        with _with_the_others():
+            flat = cast(Tensor, self.fabric.all_reduce(flat, reduce_op="mean"))
         parts = torch.split(flat, [value.numel() for value in values])
         for value, part in zip(values, parts, strict=True):
             value.copy_(part.view_as(value))
@@ -136,11 +157,13 @@ class Together(Processes):
 
     def agreed(self, value: Value) -> Value:
         """The first process's value, for all."""
-        return self.fabric.broadcast(value)
+        with _with_the_others():
+            return self.fabric.broadcast(value)
 
     def wait(self) -> None:
         """Until all processes are here."""
-        self.fabric.barrier()
+        with _with_the_others():
+            self.fabric.barrier()
 
 
 def launched(
@@ -186,8 +209,31 @@ def launched(
         strategy="auto" if alone else "ddp",
         precision="32-true" if precision == "32" else "bf16-mixed",
     )
-    fabric.launch()
+    _launch(fabric)
     return Together(fabric)
+
+
+def _launch(fabric: Fabric) -> None:
+    """Start the other processes and meet them; those that were started so end with their launcher.
+
+    Processes of torchrun have another parent, which looks after them: they know no launcher.
+    """
+    launcher = os.environ.pop(_LAUNCHER, None)
+    if launcher is not None:
+        end_with(int(launcher))
+    else:
+        os.environ[_LAUNCHER] = str(os.getpid())
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # one that ends is told of by us
+    try:
+        fabric.launch()
+    except torch.distributed.DistError as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise InputError(
+            f"The processes of this run cannot meet ({reason}): start all of them, with the same "
+            "MASTER_ADDR and a MASTER_PORT that is free."
+        ) from error
+    finally:
+        os.environ.pop(_LAUNCHER, None)
 
 
 def device_named(accelerator: str) -> torch.device:

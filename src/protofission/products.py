@@ -1,14 +1,41 @@
-"""The large products of a step on features, on all threads forward and backward."""
+"""The large products of a step on features, on all threads forward and backward.
+
+Within `without_rounding`, what they give for a row does not depend on the rows beside it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from protofission.exact import exact_lengths, exact_products
 from protofission.threads import all_threads
+
+LEAST = 1e-12
+"""A vector that is shorter counts as one of this length."""
+
+_exact = ContextVar("_exact", default=False)
+
+
+@contextmanager
+def without_rounding() -> Iterator[None]:
+    """Compute what follows by exact sums: float64, and no gradient."""
+    before = _exact.set(True)
+    try:
+        yield
+    finally:
+        _exact.reset(before)
+
+
+def _rounds() -> bool:
+    """Whether sums may be rounded; a graph that is being traced for export always rounds."""
+    return torch.compiler.is_compiling() or not _exact.get()
 
 
 class _Linear(torch.autograd.Function):
@@ -35,6 +62,8 @@ class _Linear(torch.autograd.Function):
 
 def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """(N, D) rows through a linear map."""
+    if not _rounds():
+        return exact_products(rows, weight) + bias
     if torch.is_autocast_enabled(rows.device.type):  # which casts for operations of torch's own
         return F.linear(rows, weight, bias)
     return cast(Tensor, _Linear.apply(rows, weight, bias))  # type: ignore[no-untyped-call]
@@ -75,6 +104,9 @@ class _Cosines(torch.autograd.Function):
 
 def cosines(rows: Tensor, others: Tensor) -> Tensor:
     """(N, M): of (N, D) rows with (M, D) others; 0 where one of the two is 0."""
+    if not _rounds():
+        lengths, other_lengths = (exact_lengths(each).clamp_min(LEAST) for each in (rows, others))
+        return exact_products(rows, others) / (lengths[:, None] * other_lengths)
     if torch.is_autocast_enabled(rows.device.type):
         return F.normalize(rows, dim=-1) @ F.normalize(others, dim=-1).T
     return cast(Tensor, _Cosines.apply(rows, others))  # type: ignore[no-untyped-call]
@@ -82,4 +114,4 @@ def cosines(rows: Tensor, others: Tensor) -> Tensor:
 
 def _lengths(vectors: Tensor) -> Tensor:
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
-    return lengths.clamp_min(1e-12)
+    return lengths.clamp_min(LEAST)

@@ -6,6 +6,13 @@ import hashlib
 
 import torch
 
+from protofission.errors import require
+
+
+def check_seed(seed: int, name: str = "seed") -> None:
+    """Refuse a seed that is negative or does not fit 63 bits."""
+    require(0 <= seed < 2**63, f"{name} = {seed} must be between 0 and 2^63 - 1.")
+
 
 def step_rng(seed: int, step: int, stream: str) -> torch.Generator:
     """A generator for one purpose (`stream`) of one step of a run, the same on every machine."""

@@ -24,10 +24,12 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
-from protofission.errors import InputError, printable, require, unknown
+from protofission.errors import InputError, hints, printable, require, unknown
 from protofission.extras import needed
+from protofission.plain_files import open_plain
 from protofission.recognizer import DECISIONS, Verdicts
 from protofission.records import NO_CLASS
+from protofission.typed_json import parsed_json, typed
 from protofission.whole import written_whole
 
 Format = Literal["csv", "jsonl", "parquet"]
@@ -62,6 +64,14 @@ class Row(NamedTuple):
     cluster: str = ""
     """Of an image that is novel."""
     error: str = ""
+
+
+_KINDS = tuple(hints(Row).values())
+
+
+def row_of(values: Any) -> Row:
+    """A row from JSON; what is none is an InputError."""
+    return Row(*typed(values, tuple[_KINDS], "a row"))  # type: ignore[valid-type]
 
 
 class Names(NamedTuple):
@@ -159,7 +169,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     read = {"csv": _read_csv, "jsonl": _read_json, "parquet": _read_parquet}[format_of(path, None)]
     shown = printable(str(path))
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             yield from read(file)
     except OSError as error:
         raise InputError(f"{shown} cannot be read: {error.strerror or error}.") from None
@@ -234,8 +244,8 @@ def _number(text: Any) -> float | None:
 
 def _read_json(file: BinaryIO) -> Iterator[Row]:
     for line in file:
-        found = json.loads(line)
-        yield Row(*(found[column] for column in COLUMNS))
+        found = parsed_json(line)
+        yield row_of([found[column] for column in COLUMNS])
 
 
 def _read_parquet(file: BinaryIO) -> Iterator[Row]:

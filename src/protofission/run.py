@@ -151,7 +151,7 @@ def _perform(
         folder.write(
             "history.json", as_plain_json([dataclasses.asdict(e) for e in progress.history])
         )
-        folder.write("finished", "")
+        folder.finish()
     processes.wait()
 
 
@@ -162,6 +162,7 @@ def _begun(
     state = start(
         experiment, data.training, data.augmentations, processes, restored=saved is not None
     )
+    progress = Progress()
     if saved is not None:
         tensors, progress = saved
         try:
@@ -171,15 +172,16 @@ def _begun(
                 f"{folder.path / 'state.safetensors'} is not of this version's model: begin again "
                 "in another folder."
             ) from None
-        return state, progress
     if processes.first:
+        # The first of all: it says whose folder this is. On resuming, its values are the same.
         folder.write("experiment.json", as_json(experiment))
-        folder.write("environment.json", as_plain_json(environment(processes)))
-        folder.write("start.json", as_plain_json(state.fit and dataclasses.asdict(state.fit)))
+        if saved is None:
+            folder.write("environment.json", as_plain_json(environment(processes)))
+            folder.write("start.json", as_plain_json(state.fit and dataclasses.asdict(state.fit)))
         folder.write("split.json", as_plain_json(data.split.manifest()))
         if data.fingerprints:
             folder.write("store.json", as_plain_json(data.fingerprints))
-    return state, Progress()
+    return state, progress
 
 
 def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,7 +78,9 @@ def show_run(
     said: set[str] = set()
     with bars(console) as progress:
         task = progress.add_task(f"{experiment.name}, seed {experiment.seed}", total=steps)
-        for moment in moments:
+        for number, moment in enumerate(moments):
+            if number == 0 and moment.report.step > 0:
+                line(console, f"Going on after step {moment.report.step} of {steps}.")
             progress.update(task, completed=moment.report.step + 1)
             if moment.epoch is None:
                 continue
@@ -87,11 +88,10 @@ def show_run(
                 tracker.follow(moment.epoch)
             line(console, epoch_line(moment.epoch))
             done = (moment.report.step + 1) / steps
-            for warning in diagnosis.after(moment.epoch, experiment, done):
-                kind = re.split(r":| \(", warning)[0]  # what follows are numbers, which change
-                if kind not in said:
-                    said.add(kind)
-                    warn(console, warning)
+            for finding in diagnosis.after(moment.epoch, experiment, done):
+                if finding.kind not in said:
+                    said.add(finding.kind)
+                    warn(console, finding.sentence)
         progress.update(task, completed=steps)
     line(console, f"The run: {folder.path}")
 

@@ -108,7 +108,20 @@ class TrainState:
                 kept.setdefault(int(number), {})[rest] = value
             groups = optimizer.state_dict()["param_groups"]
             optimizer.load_state_dict({"state": kept, "param_groups": groups})
+            _match_layout(optimizer)
         self.step = int(tensors["step"])
+
+
+def _match_layout(optimizer: torch.optim.Optimizer) -> None:
+    """Give what an optimizer keeps of a weight the weight's order in memory.
+
+    Files hold tensors in the order of their dimensions, and torch's fused step walks weight and
+    momentum as they lie in memory: those of a channels-last convolution would not meet.
+    """
+    for weight, kept in optimizer.state.items():
+        for name, value in kept.items():
+            if isinstance(value, Tensor) and value.shape == weight.shape:
+                kept[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
 def start(
@@ -147,6 +160,7 @@ def start(
         "it: train longer, or let it begin earlier.",
     )
     num_classes = data.num_classes if method.discovers else data.num_seen
+    experiment.check_memory(data.shape, num_classes, processes.share.size)
     body = experiment.backbone.build(data.shape[0], step_rng(seed, 0, "backbone"))
     fit = None if restored else load_weights(body, experiment.backbone)
     body.learn_last(

@@ -51,6 +51,8 @@ DATASETS: dict[str, tuple[Callable[[str | None], ImageSets], str]] = {
 }
 """How each is read from a folder, and the name of its views."""
 
+ANY_STORE = "train with --preset features, which takes the images and views of any store"
+
 
 @dataclass(frozen=True)
 class DataSpec:
@@ -100,12 +102,12 @@ class DataSpec:
         require(
             self.dataset in (None, name),
             f"{store.folder} is a store of {name}, not of {self.dataset}: name another store, or "
-            f"set data.dataset={name}.",
+            f"{ANY_STORE}.",
         )
         views = store.plan.augmentation.get("views")
         require(
             self.views in (None, views),
-            f"{store.folder} holds views of {views}, not of {self.views}: leave data.views out.",
+            f"{store.folder} holds views of {views}, not of {self.views}: {ANY_STORE}.",
         )
         require(
             len(store.plan.class_names) > 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import os
 import shutil
 import tarfile
 import urllib.error
@@ -11,11 +12,13 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedWriter
 from pathlib import Path
 
 from protofission import __version__
 from protofission.data.sources import OfficialFile, Source, data_homes, source_of
 from protofission.errors import InputError, require
+from protofission.plain_files import APPENDED, open_plain
 from protofission.whole import written_whole
 
 Progress = Callable[[str, int, int], None]
@@ -58,7 +61,7 @@ def fetch(
     except OSError as error:
         raise InputError(
             f"Cannot write {source.title} to {home} ({error}): "
-            "free some space, or name another folder."
+            "free some space, or name another folder by --folder."
         ) from None
     return target, True
 
@@ -136,7 +139,8 @@ def _transfer(url: str, part: Path, name: str, progress: Progress) -> bool:
         if answer.status != http.HTTPStatus.PARTIAL_CONTENT or not resumes:
             have = 0  # the server sends all of it
         total = have + answer.length if answer.length else 0
-        with part.open("ab" if have else "wb") as file:
+        begun = os.O_APPEND if have else os.O_TRUNC
+        with BufferedWriter(open_plain(part, os.O_WRONLY | os.O_CREAT | begun)) as file:
             while chunk := _read(answer):
                 file.write(chunk)
                 have += len(chunk)
@@ -157,7 +161,7 @@ def _unpack(source: Source, archive: Path, target: Path) -> None:
     """Write the files that are wanted, and no other member of the archive, into the target."""
     wanted = {f"{source.folder}/{file.name}": file for file in source.files}
     try:
-        with tarfile.open(archive, "r:gz") as tar:
+        with open_plain(archive) as packed, tarfile.open(fileobj=packed, mode="r:gz") as tar:
             for member in tar:
                 file = wanted.get(member.name)
                 if file is None or not member.isreg() or member.size != (file.size or member.size):
@@ -178,7 +182,7 @@ def _is(path: Path, file: OfficialFile) -> bool:
     """Whether the file at a path has the official content."""
     if not path.is_file() or (file.size is not None and path.stat().st_size != file.size):
         return False
-    with path.open("rb") as content:
+    with open_plain(path) as content:
         digest = hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False))
     return digest.hexdigest() == file.md5
 
@@ -191,6 +195,6 @@ def _alone(path: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    with path.open("a") as lock:
+    with open_plain(path, APPENDED) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # it goes with the process, however that ends
         yield

@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from protofission.data.cache import Progress, digest
+from protofission.data.faults import Faults
 from protofission.data.images import Labels
 from protofission.data.manifest import (
     JOURNAL,
@@ -34,18 +35,17 @@ from protofission.data.manifest import (
 )
 from protofission.data.store import Store
 from protofission.errors import InputError, printable, require
+from protofission.plain_files import APPENDED, open_plain, write_all
 from protofission.records import ViewName
 from protofission.whole import clear_partial, is_partial, locked, write_whole
 
 BlockFeatures = dict[ViewName, Features]
 """(images, versions, ...) of each view of a block."""
-Compute = Callable[[Sequence[Block]], Iterator[tuple[Block, BlockFeatures]]]
+Computed = Generator[tuple[Block, BlockFeatures], None, None]
+Compute = Callable[[Sequence[Block]], Computed]
 """The features of blocks, in any order."""
 Paths = Mapping[str, Sequence[str]]
 """Of the images of each part."""
-
-_EXPONENT = np.uint16(0x7C00)
-_MAGNITUDE = np.uint16(0x7FFF)
 
 
 def fill(
@@ -71,6 +71,7 @@ def fill(
     check_destination(folder, plan)
     blocks = list(plan.blocks())
     total = sum(part.rows for part in plan.parts.values())
+    faults = Faults(plan, paths or {})
     try:
         with locked(folder, wait=wait):
             clear_partial(folder / "labels")
@@ -80,24 +81,27 @@ def fill(
             _write_journal(folder, plan, done)  # before the manifest that says it is unfinished
             _lay_out(folder, plan, labels, paths or {})
             with ExitStack() as opened:
-                journal = opened.enter_context((folder / JOURNAL).open("ab"))
+                journal = opened.enter_context(open_plain(folder / JOURNAL, APPENDED))
                 files = {
-                    (part, view): opened.enter_context(_opened(folder / file_of(part, view)))
+                    (part, view): opened.enter_context(
+                        open_plain(folder / file_of(part, view), os.O_RDWR)
+                    )
                     for part, about in plan.parts.items()
                     for view in about.views
                 }
                 rows = sum(block.stop - block.start for block in done)
                 if progress:
                     progress(rows, total)
-                for block, features in compute([b for b in blocks if b not in done]):
-                    check_block(features, block, plan, paths or {})
+                missing = [block for block in blocks if block not in done]
+                for block, features in opened.enter_context(closing(compute(missing))):
+                    if faults.found_in(block, features):
+                        continue  # to find all of them
                     done[block] = _write(block, features, plan, files)
-                    journal.write(Entry(plan.identity, block, done[block]).line())
-                    journal.flush()
-                    os.fsync(journal.fileno())
+                    write_all(journal, Entry(plan.identity, block, done[block]).line())
                     rows += block.stop - block.start
                     if progress:
                         progress(rows, total)
+            faults.refuse()
             digests = {
                 file_of(part, view): [done[b][view] for b in blocks if b.part == part]
                 for part, about in plan.parts.items()
@@ -184,8 +188,10 @@ def _sound(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
         }
     sound = {}
     with ExitStack() as opened:
-        paths = filter(Path.is_file, folder.glob("*.npy"))
-        files = {path.name: opened.enter_context(path.open("rb")) for path in paths}
+        files: dict[str, BinaryIO] = {}
+        for path in folder.glob("*.npy"):
+            with suppress(OSError):
+                files[path.name] = opened.enter_context(open_plain(path))
         for block, known in claimed.items():
             if all(
                 digest(_read(files.get(file_of(block.part, view)), plan, block, view)) == value
@@ -226,14 +232,9 @@ def _lay_out(folder: Path, plan: Plan, labels: Mapping[str, Labels], paths: Path
                 f"{path} is no plain file: delete it, and give the same command again.",
             )
             header = npy_header("<f2", shape)
-            with path.open("ab") as file:
+            with open_plain(path, os.O_RDWR | os.O_CREAT) as file:
                 file.truncate(len(header) + size_of(shape))
-            with _opened(path) as file:
                 file.write(header)
-
-
-def _opened(path: Path) -> BinaryIO:
-    return path.open("r+b", buffering=0)
 
 
 def _label_content(labels: Labels) -> bytes:
@@ -247,22 +248,6 @@ def _path_content(paths: Paths) -> bytes:
 def _write_journal(folder: Path, plan: Plan, done: Mapping[Block, dict[ViewName, str]]) -> None:
     lines = (Entry(plan.identity, block, digests).line() for block, digests in done.items())
     write_whole(folder / JOURNAL, b"".join(lines))
-
-
-def check_block(features: BlockFeatures, block: Block, plan: Plan, paths: Paths) -> None:
-    """Refuse features that are not numbers, and vectors of zeros: they have no direction."""
-    for view, values in features.items():
-        bits = np.ascontiguousarray(values).view(np.uint16).reshape(*values.shape[:2], -1)
-        endless = ((bits & _EXPONENT) == _EXPONENT).any((1, 2))
-        zero = ((bits & _MAGNITUDE) == 0).all(2).any(1) & (len(plan.item) == 1)
-        for what, bad in (("NaN, infinity or more than 65504", endless), ("nothing but 0", zero)):
-            if bad.any():
-                row = block.start + int(bad.argmax())
-                named = f" ({printable(paths[block.part][row])})" if block.part in paths else ""
-                raise InputError(
-                    f"The {view} features of {block.part} image {row}{named} hold {what}: leave "
-                    "the image out, or choose another encoder."
-                )
 
 
 def _write(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from protofission.data.cache import Decoded, Entry, Progress, decoded
+from protofission.data.cache import ELSEWHERE, Decoded, Entry, Progress, decoded
 from protofission.data.decode import Decoding, RefusedError, size_of
 from protofission.data.hygiene import Report, duplicates_of
 from protofission.data.images import NO_LABEL, ImageSet, Labels
@@ -141,9 +141,7 @@ def cache_for(source: Path, cache: Path | str | None) -> Path:
     """The folder of decoded images, which must not be among the images."""
     store = Path(cache).expanduser() if cache is not None else cache_home() / "images"
     inside = source.is_dir() and store.resolve().is_relative_to(source.resolve())
-    require(
-        not inside, f"The cache folder {store} lies in the folder of images: name one elsewhere."
-    )
+    require(not inside, f"The cache folder {store} lies in the folder of images: {ELSEWHERE}.")
     return store
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission.data.cache import digest
-from protofission.data.filling import BlockFeatures, check_block, fill
+from protofission.data.faults import Faults
+from protofission.data.filling import Computed, fill
 from protofission.data.images import Labels
 from protofission.data.manifest import Block, Features, Part, Plan, fingerprint
 from protofission.data.mapped import release
@@ -76,13 +77,15 @@ def store_features(
         class_names=tuple(class_names),
     )
 
-    def compute(blocks: Sequence[Block]) -> Iterator[tuple[Block, BlockFeatures]]:
+    def compute(blocks: Sequence[Block]) -> Computed:
         for part, start, stop in blocks:
             views = plan.parts[part].views
             yield Block(part, start, stop), {v: _cut(arrays[part, v], start, stop) for v in views}
 
+    faults = Faults(plan, {})
     for block, own in compute(list(plan.blocks())):
-        check_block(own, block, plan, {})  # before anything is written
+        faults.found_in(block, own)
+    faults.refuse()  # before anything is written
     return fill(Path(folder).expanduser(), plan, truth, compute)
 
 

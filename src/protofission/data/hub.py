@@ -53,7 +53,12 @@ def load_hub(
     home = Path(folder).expanduser().absolute()
     height, width = size_of(size)
     decoding, store = Decoding(height, width, channels), cache_for(home, cache)
-    files = listed(home).files
+    listing = listed(home)
+    files = listing.files
+    for path in listing.left_out:
+        require(
+            (home / path).is_dir(), f"{home / path} is no file, and would be waited for: remove it."
+        )
     rows = _opened(datasets, home, files, split, store)
     column = _column(rows, datasets.Image, image_column, "image", "image_column")
     require(

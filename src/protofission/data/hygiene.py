@@ -41,13 +41,12 @@ class Report:
     hidden: int = 0
     """Files and folders whose names begin with a dot, which were passed over."""
     from_cache: bool = False
-    """Whether the images had been decoded before."""
+    """Whether the images had been decoded before; `lines` do not say so: what is made of the same
+    images, such as a model's page, is the same whatever the cache held."""
 
     def lines(self) -> list[str]:
         """The report in sentences, in printable characters."""
         lines = [f"{_many(self.read, 'image')} read from {printable(self.source)}."]
-        if self.from_cache:
-            lines.append("They had been decoded before.")
         if self.hidden:
             lines.append(f"{_many(self.hidden, 'hidden name')} passed over.")
         if self.left_out:

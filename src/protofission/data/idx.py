@@ -8,13 +8,15 @@ import math
 import struct
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protofission.data.images import ImageSet, ImageSets
-from protofission.data.sources import SOURCES, find_folder, remedy, spellings
+from protofission.data.sources import MOST_BYTES, SOURCES, find_folder, remedy, spellings
 from protofission.errors import InputError, require
+from protofission.plain_files import open_plain, read_plain
 
 DIGITS = tuple("0123456789")
 CLOTHES = (
@@ -59,7 +61,7 @@ def _path(name: str, file: str, folder: Path) -> Path:
             f"{SOURCES[name].title}'s file {file} is missing in {folder}: {remedy(name)}."
         )
     if path.suffix == ".gz":  # the files of both data sets have the same names
-        md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+        md5 = hashlib.md5(read_plain(path, MOST_BYTES), usedforsecurity=False).hexdigest()
         for other, source in SOURCES.items():
             require(
                 other == name or md5 not in [file.md5 for file in source.files],
@@ -85,11 +87,15 @@ def _pair(images: Path, labels: Path, class_names: tuple[str, ...]) -> ImageSet:
     return ImageSet(pixels[:, None], places.astype(np.int64), class_names)
 
 
+def _unpacked(path: Path, file: BinaryIO) -> BinaryIO | gzip.GzipFile:
+    return gzip.open(file) if path.suffix == ".gz" else file
+
+
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """The uint8 array of an idx file, its header and length checked."""
     start = 4 + 4 * dimensions
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        with open_plain(path) as plain, _unpacked(path, plain) as file:
             header = file.read(start)
             magic = bytes([0, 0, UNSIGNED_BYTES, dimensions])
             require(

@@ -16,6 +16,10 @@ from protofission.data.images import ImageSet, ImageSets
 from protofission.data.labels import distinct
 from protofission.data.listing import content_of, listed
 from protofission.errors import InputError, require
+from protofission.plain_files import read_plain
+
+LONGEST_LIST = 2**20
+"""Bytes of a list of classes."""
 
 ORCA_CLASSES: dict[str, str] = {
     "n01558993": "robin",
@@ -164,7 +168,7 @@ def load_imagenet100(
 def read_classes(path: Path | str) -> dict[str, str]:
     """Another list of classes: a line each, the folder's name and, if it has one, the class's."""
     try:
-        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+        lines = read_plain(Path(path).expanduser(), LONGEST_LIST).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({error}): name a list of classes.") from None
     pairs = [line.split(maxsplit=1) for line in lines if line.strip()]

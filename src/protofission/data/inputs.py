@@ -14,7 +14,7 @@ from protofission.data.cache import Entry
 from protofission.data.decode import RefusedError
 from protofission.data.listing import entry_of, listed
 from protofission.data.lists import is_list, read_list
-from protofission.data.manifest import file_of
+from protofission.data.manifest import JOURNAL, file_of
 from protofission.data.store import Store
 from protofission.errors import InputError, printable, require
 
@@ -131,8 +131,9 @@ def inputs_of(sources: Sequence[Path]) -> Inputs:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a folder is a store, finished or not."""
-    return all((path / name).is_file() for name in ("manifest.json", file_of("train", "plain")))
+    """Whether a folder is a store, finished or not, be it one that lacks one of its files."""
+    names = ("manifest.json", JOURNAL, file_of("train", "plain"))
+    return sum(os.path.lexists(path / name) for name in names) >= 2
 
 
 def _rows(folder: Path) -> Iterator[tuple[Rows, bytes]]:

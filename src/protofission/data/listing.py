@@ -10,6 +10,7 @@ from pathlib import Path
 from protofission.data.cache import Entry
 from protofission.data.decode import RefusedError
 from protofission.errors import require
+from protofission.plain_files import open_plain
 
 
 @dataclass
@@ -79,7 +80,7 @@ def entry_of(folder: Path, path: str) -> Entry:
 def content_of(path: Path, byte_limit: int) -> bytes:
     """A file's content, of which no more is read than the limit and one byte."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             # Python sets aside what is asked for, so no more is asked for than there is.
             return file.read(min(os.fstat(file.fileno()).st_size, byte_limit) + 1)
     except OSError as error:

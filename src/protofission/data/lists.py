@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
+from typing import Any, NoReturn
 
 from protofission.errors import InputError, require
 from protofission.extras import needed
+from protofission.plain_files import open_plain
 
 SUFFIXES = (".csv", ".parquet")
 NO_LABELS = ("", "-1")
@@ -27,9 +30,14 @@ def read_list(
 
     Without a column of labels, no image has one.
     """
-    require(path.is_file(), f"{path} is not there: name a .csv or .parquet file.")
+    require(path.exists(), f"{path} is not there: name a .csv or .parquet file.")
     read = _parquet if path.suffix.lower() == ".parquet" else _csv
-    paths, labels = read(path, path_column, label_column)
+    try:
+        paths, labels = read(path, path_column, label_column)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read ({error.strerror or error}): name a .csv or .parquet file."
+        ) from None
     require(len(paths) > 0, f"{path} lists no image: add rows with a {path_column}.")
     for row, (file, label) in enumerate(zip(paths, labels, strict=True), 1):
         require(
@@ -45,9 +53,12 @@ def _csv(path: Path, path_column: str, label_column: str) -> tuple[list[str], li
     labels: list[str | None] = []
     try:
         # Names that are no UTF-8 come through as they do from the file system.
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        with (
+            open_plain(path) as content,
+            TextIOWrapper(content, "utf-8-sig", "surrogateescape", newline="") as file,
+        ):
             rows = csv.DictReader(file, strict=True)
-            _check_columns(path, rows.fieldnames or (), path_column)
+            _check_columns(path, rows.fieldnames or (), path_column, label_column)
             for row in rows:
                 paths.append(row[path_column] or "")
                 labels.append(row.get(label_column))
@@ -65,18 +76,38 @@ def _parquet(path: Path, path_column: str, label_column: str) -> tuple[list[str]
     arrow = needed("pyarrow", "parquet", str(path))
     parquet = needed("pyarrow.parquet", "parquet", str(path))
     try:
-        with parquet.ParquetFile(path) as file:
+        with open_plain(path) as content, parquet.ParquetFile(content) as file:
             names = file.schema_arrow.names
-            _check_columns(path, names, path_column)
+            _check_columns(path, names, path_column, label_column)
             table = file.read([n for n in (path_column, label_column) if n in names])
-    except (arrow.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path} is no Parquet file ({reason}): save it again.") from None
-    paths = [_text(path, path_column, value) or "" for value in table[path_column].to_pylist()]
+    except OSError as error:
+        if error.errno is not None:  # of the system, and not of the library
+            raise
+        _no_parquet(path, error)
+    except arrow.ArrowException as error:
+        _no_parquet(path, error)
+    paths = [text or "" for text in _texts(path, table, path_column)]
     if label_column not in table.column_names:
         return paths, [None] * len(paths)
-    labels = table[label_column].to_pylist()
-    return paths, [_text(path, label_column, value) for value in labels]
+    return paths, _texts(path, table, label_column)
+
+
+def _texts(path: Path, table: Any, column: str) -> list[str | None]:
+    """The values of a column as texts."""
+    try:
+        values = table[column].to_pylist()
+    except ValueError:  # nanoseconds, which Python has no type for
+        kind = table.schema.field(column).type
+        raise InputError(
+            f"{path} has values of the type {kind} in the column {column!r}: give text or whole "
+            "numbers."
+        ) from None
+    return [_text(path, column, value) for value in values]
+
+
+def _no_parquet(path: Path, error: Exception) -> NoReturn:
+    reason = str(error).splitlines()[0]
+    raise InputError(f"{path} is no Parquet file ({reason}): save it again.") from None
 
 
 def _text(path: Path, column: str, value: object) -> str | None:
@@ -95,9 +126,14 @@ def _text(path: Path, column: str, value: object) -> str | None:
     raise InputError(f"{path} has {value!r} in the column {column!r}: give text or whole numbers.")
 
 
-def _check_columns(path: Path, names: Sequence[str], path_column: str) -> None:
+def _check_columns(path: Path, names: Sequence[str], path_column: str, label_column: str) -> None:
     require(
         path_column in names,
         f"{path} has no column {path_column!r} in its header, but {', '.join(map(repr, names))}: "
         "name the column of paths.",
     )
+    for name in (path_column, label_column):
+        require(
+            names.count(name) <= 1,
+            f"{path} has {names.count(name)} columns {name!r}: keep one of them.",
+        )

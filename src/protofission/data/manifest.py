@@ -5,23 +5,31 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protofission.errors import InputError
+from protofission.errors import InputError, printable, require
+from protofission.plain_files import read_plain
 from protofission.records import ViewName
+from protofission.typed_json import parsed_json, read_json, typed
 
 VERSION = 1
 FEATURE_BYTES = 2
 PATHS = "paths.json"
 JOURNAL = "blocks.jsonl"
 MEND = "give the command that made the store again, and only what is lost is made anew"
+
+MOST_BYTES = 2**30
+"""Of a manifest, or of a journal."""
+MOST = 2**60
+"""Bytes of a view."""
 
 Features = NDArray[np.float16]
 Counts = dict[ViewName, int]
@@ -62,6 +70,36 @@ class Plan:
     """Images of a block."""
     class_names: tuple[str, ...]
     coarse_names: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse what no store of ours holds."""
+        _check_shape(self.item, "item")
+        names = set(self.parts)
+        require({"train"} <= names <= {"train", "test"}, "parts are train and test.")
+        for name, part in self.parts.items():
+            require("plain" in part.views, f"parts.{name}.views.plain is missing.")
+            require(part.rows >= 0, f"parts.{name}.rows = {part.rows} is below 0.")
+            for view, versions in part.views.items():
+                size = size_of((max(part.rows, 1), versions, *self.item))
+                require(
+                    view in get_args(ViewName) and versions >= 1 and size < MOST,
+                    f"parts.{name}.views.{printable(view)} = {versions} is no view of a store.",
+                )
+        require(self.block >= 1, f"block = {self.block} is below 1.")
+        for about in ("data", "encoder", "augmentation"):
+            typed(getattr(self, about).get("fingerprint"), str, f"{about}.fingerprint")
+        typed(self.data.get("name"), str, "data.name")
+        shape = typed(self.data.get("shape"), tuple[int, ...], "data.shape")
+        _check_shape(shape, "data.shape")
+
+    def files(self) -> dict[str, int]:
+        """The files that a finished store has at least, and of how many blocks each is."""
+        found = {}
+        for name, part in self.parts.items():
+            found[label_file(name)] = 1
+            for view in part.views:
+                found[file_of(name, view)] = -(-part.rows // self.block)
+        return found
 
     def blocks(self) -> Iterator[Block]:
         """All of them, in order."""
@@ -109,6 +147,14 @@ class Plan:
         return found
 
 
+def _check_shape(sides: tuple[int, ...], place: str) -> None:
+    """Refuse what is neither the shape of features nor that of an image or of maps."""
+    require(
+        len(sides) in (1, 3) and all(1 <= side < 2**31 for side in sides),
+        f"{place} = {printable(str(list(sides)))[:60]} is no shape.",
+    )
+
+
 def file_of(part: str, view: str) -> str:
     """The file of a view."""
     return f"{part}-{view}.npy"
@@ -125,7 +171,7 @@ def fingerprint(*parts: Any) -> str:
 
 
 def npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
-    """The beginning of an .npy file."""
+    """The beginning of an .npy file; it has room for any count, so that it can be rewritten."""
     content = BytesIO()
     header = {"descr": kind, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(content, header)
@@ -145,68 +191,47 @@ class DamagedManifestError(InputError):
     """A manifest that is not as it was written."""
 
 
-def read_plain(path: Path) -> bytes:
-    """The content of a file; a pipe, which would be waited for, is an OSError as a folder is."""
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path} is no file")
-    return path.read_bytes()
+class OtherVersionError(InputError):
+    """A manifest of another version of protofission."""
 
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a folder, if it has one."""
     path = folder / "manifest.json"
     try:
-        return parsed_manifest(json.loads(read_plain(path)))
+        return parsed_manifest(read_json(path, dict[str, Any], most=MOST_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except InputError:
+    except OtherVersionError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DamagedManifestError(f"{path} was edited or damaged: {MEND}.") from None
+    except OSError as error:
+        why = f" ({error.strerror or error})"
+    except InputError as error:
+        why = f" ({str(error).removesuffix('.')})"
+    raise DamagedManifestError(f"{path} was edited or damaged{why}: {MEND}.")
 
 
 def parsed_manifest(content: dict[str, Any]) -> Manifest:
-    """A manifest from its plain values; whatever is not as we write it is a ValueError."""
-    seal = content.pop("seal")
-    if seal != fingerprint(content):
-        raise ValueError("seal")
-    version = content["version"]
+    """A manifest from JSON; whatever is not as we write it is an InputError."""
+    seal = content.pop("seal", None)
+    require(seal == fingerprint(content), "its seal does not fit.")
+    version, digests = content.pop("version", None), content.pop("digests", None)
     if version != VERSION:
-        raise InputError(
-            f"The store is of version {version}, and this protofission reads {VERSION}: "
-            "update it, or make the store again."
+        raise OtherVersionError(
+            f"The store is of version {printable(str(version))[:20]}, and this protofission reads "
+            f"{VERSION}: update it, or make the store again."
         )
-    parts = {
-        name: Part(_whole(part["rows"]), {v: _whole(n) for v, n in part["views"].items()})
-        for name, part in content["parts"].items()
-    }
-    if not {"train"} <= set(parts) <= {"train", "test"}:
-        raise ValueError("parts")
-    if any(
-        set(part.views) - set(get_args(ViewName)) or "plain" not in part.views
-        for part in parts.values()
-    ):
-        raise ValueError("views")
-    plan = Plan(
-        data=dict(content["data"]),
-        encoder=dict(content["encoder"]),
-        augmentation=dict(content["augmentation"]),
-        item=tuple(_whole(side) for side in content["item"]),
-        parts=parts,
-        block=max(1, _whole(content["block"])),
-        class_names=tuple(str(name) for name in content["class_names"]),
-        coarse_names=tuple(str(name) for name in content["coarse_names"]),
-    )
-    plan.fingerprints  # noqa: B018  (a KeyError where one is not there)
-    found = content["digests"]
-    if found is None:
+    plan = typed(content, Plan, "")
+    plan.check()
+    if digests is None:
         return plan, None
-    digests = {str(name): [str(value) for value in values] for name, values in found.items()}
-    for name, part in parts.items():
-        for view in part.views:
-            if len(digests[file_of(name, view)]) != -(-part.rows // plan.block):
-                raise ValueError("digests")
-    return plan, digests
+    found = typed(digests, dict[str, tuple[str, ...]], "digests")
+    for name, blocks in plan.files().items():
+        require(len(found.get(name, ())) == blocks, f"digests.{name} must be {blocks} digests.")
+    for name, values in found.items():
+        sound = all(re.fullmatch("[0-9a-f]{32}", value) for value in values)
+        require(sound, f"digests.{printable(name)} holds other things.")
+    return plan, {name: list(values) for name, values in found.items()}
 
 
 def as_manifest(plan: Plan, digests: dict[str, list[str]] | None) -> str:
@@ -231,21 +256,31 @@ class Entry(NamedTuple):
         return json.dumps(content).encode() + b"\n"
 
 
+@dataclass(frozen=True)
+class _Line:
+    """An entry in JSON."""
+
+    plan: str
+    part: str
+    start: int
+    stop: int
+    digests: dict[str, str]
+
+
 def read_journal(folder: Path) -> list[Entry]:
     """The blocks that were written, as far as the journal can be read."""
     try:
-        lines = read_plain(folder / JOURNAL).splitlines()
+        lines = read_plain(folder / JOURNAL, MOST_BYTES).splitlines()
     except OSError:
         return []
     found = []
     for line in lines:
         try:  # the last line may be cut short
-            entry = json.loads(line)
-            block = Block(str(entry["part"]), int(entry["start"]), int(entry["stop"]))
-            digests = {view: str(value) for view, value in entry["digests"].items()}
-            found.append(Entry(str(entry["plan"]), block, digests))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            entry = typed(parsed_json(line), _Line, "")
+        except InputError:
             continue
+        block = Block(entry.part, entry.start, entry.stop)
+        found.append(Entry(entry.plan, block, cast(dict[ViewName, str], entry.digests)))
     return found
 
 
@@ -258,9 +293,3 @@ def finished_blocks(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]
         and plan.has(entry.block)
         and entry.digests.keys() == plan.parts[entry.block.part].views.keys()
     }
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < 2**48:
-        raise ValueError(f"{value!r} is no size")
-    return value

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protofission.errors import InputError, require, unknown
+from protofission.plain_files import read_plain
 
 DATA_VARIABLE = "PROTOFISSION_DATA"
 """The environment variable that names the folder of data sets."""
+MOST_BYTES = 2**30
+"""Of an official file."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,7 @@ def official_bytes(name: str, file: OfficialFile, folder: Path) -> bytes:
         path.is_file(),
         f"{SOURCES[name].title}'s file {file.name} is missing in {folder}: {remedy(name)}.",
     )
-    content = path.read_bytes()
+    content = read_plain(path, MOST_BYTES)
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found == file.md5:
         return content

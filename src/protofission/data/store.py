@@ -11,9 +11,9 @@ Methods ask for views by name, as they do of images; a store gives one of the ve
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from protofission.data.augmentations import Augmentations, Wanted
 from protofission.data.cache import digest
-from protofission.data.images import Labels, TestData, TrainingData, pool_of
+from protofission.data.images import NO_LABEL, Labels, TestData, TrainingData, pool_of
 from protofission.data.manifest import (
     MEND,
     PATHS,
@@ -34,17 +34,20 @@ from protofission.data.manifest import (
     label_file,
     npy_header,
     read_manifest,
-    read_plain,
     size_of,
 )
 from protofission.data.mapped import Rows, release
 from protofission.data.splits import Labeling, Split
 from protofission.errors import InputError, printable, require
+from protofission.plain_files import open_plain, read_plain
 from protofission.records import WHOLE, Share, ViewName, Views
 from protofission.rng import step_rng
+from protofission.typed_json import parsed_json, typed
 
 MAPPED = 2**29
 """Bytes of one view that are held in memory at a time."""
+MOST_BYTES = 2**30
+"""Of the file of labels, or of paths, of a store."""
 
 
 @dataclass(frozen=True)
@@ -107,46 +110,65 @@ class Store:
         return Labeling(train, len(names), test, names, coarse, coarse_test, self.plan.coarse_names)
 
     def _labels(self, part: str) -> tuple[Labels, Labels | None]:
-        coarse = label_file(f"{part}-coarse")
+        coarse, plan = label_file(f"{part}-coarse"), self.plan
         return (
-            self._label_file(label_file(part), part),
-            self._label_file(coarse, part) if coarse in self.digests else None,
+            self._label_file(label_file(part), part, len(plan.class_names)),
+            self._label_file(coarse, part, len(plan.coarse_names))
+            if coarse in self.digests
+            else None,
         )
 
-    def _label_file(self, name: str, part: str) -> Labels:
-        header = npy_header("<i8", (self.plan.parts[part].rows,))
-        content = self._sound_file(name)
-        if not content.startswith(header):
+    def _label_file(self, name: str, part: str, classes: int) -> Labels:
+        """The labels of a part, each of them a class or NO_LABEL."""
+        rows = self.plan.parts[part].rows
+        header, content = npy_header("<i8", (rows,)), self._sound_file(name)
+        if not content.startswith(header) or len(content) != len(header) + 8 * rows:
             _damaged(self.folder / name)
-        return np.frombuffer(content, np.int64, offset=len(header))
+        labels = np.frombuffer(content, np.int64, offset=len(header))
+        if rows and not NO_LABEL <= labels.min() <= labels.max() < classes:
+            _damaged(self.folder / name)
+        return labels
 
     def paths(self) -> dict[str, list[str]]:
         """Where the images of each part came from, if they were files."""
         if PATHS not in self.digests:
             return {}
-        return dict(json.loads(self._sound_file(PATHS)))
+        try:
+            found = typed(parsed_json(self._sound_file(PATHS)), dict[str, tuple[str, ...]], PATHS)
+        except InputError:
+            _damaged(self.folder / PATHS)
+        rows = {part: about.rows for part, about in self.plan.parts.items()}
+        if any(rows.get(part) != len(own) for part, own in found.items()):
+            _damaged(self.folder / PATHS)
+        return {part: list(own) for part, own in found.items()}
 
     def _sound_file(self, name: str) -> bytes:
         """The content of a small file, compared with its digest."""
+        path = self.folder / name
         try:
-            content = read_plain(self.folder / name)
-        except OSError:
-            raise InputError(f"{self.folder / name} is missing: {MEND}.") from None
+            content = read_plain(path, MOST_BYTES)
+        except FileNotFoundError:
+            raise InputError(f"{path} is missing: {MEND}.") from None
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}): {MEND}.") from None
         if [digest(content)] != self.digests[name]:
-            _damaged(self.folder / name)
+            _damaged(path)
         return content
 
     def check(self, wanted: Views) -> None:
         """Refuse a method that wants views of an image which the store does not have."""
         have = self.plan.parts["train"].views
-        for names in (wanted.labeled, wanted.unlabeled):
-            for name in names:
-                needs = names.count(name)
-                require(
-                    have.get(name, 0) >= needs,
-                    f"{printable(str(self.folder))} has {have.get(name, 0)} {name} views of an "
-                    f"image, and the method wants {needs}: make a store with --{name} {needs}.",
-                )
+        parts = (wanted.labeled, wanted.unlabeled)
+        needs = {name: max(names.count(name) for names in parts) for name in chain(*parts)}
+        lacks = {name: needed for name, needed in needs.items() if have.get(name, 0) < needed}
+        told = ", ".join(f"{have.get(name, 0)} {name} views of an image" for name in lacks)
+        more = ", ".join(f"{needed} {name}" for name, needed in lacks.items())
+        options = " ".join(f"--{name} {needed}" for name, needed in lacks.items())
+        require(
+            not lacks,
+            f"{printable(str(self.folder))} has {told}, and the method wants {more}: make a store "
+            f"with {options}.",
+        )
 
 
 class StoredViews(Augmentations):
@@ -254,18 +276,19 @@ def mapped_features(path: Path, shape: tuple[int, ...]) -> Features:
     if not shape[0]:
         return np.empty(shape, np.float16)
     header = npy_header("<f2", shape)
-    require(path.is_file(), f"{path} is missing, or no file: {MEND}.")
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             found = file.read(len(header))
             size = file.seek(0, 2)
+            if size < len(header) + size_of(shape):
+                raise InputError(f"{path} is cut short: {MEND}.")
+            if found != header or size > len(header) + size_of(shape):
+                _damaged(path)
+            return np.memmap(file, np.float16, "r", len(header), shape)
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing: {MEND}.") from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): mend that.") from None
-    if size < len(header) + size_of(shape):
-        raise InputError(f"{path} is cut short: {MEND}.")
-    if found != header or size > len(header) + size_of(shape):
-        _damaged(path)
-    return np.memmap(path, np.float16, "r", len(header), shape)
+        raise InputError(f"{path} cannot be read ({error.strerror}): {MEND}.") from None
 
 
 def _damaged(path: Path) -> NoReturn:

@@ -15,7 +15,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import check_choices, require
+from protofission.errors import check_choices, check_positive, require
 from protofission.models.heads import HeadSpec
 from protofission.records import (
     NO_CLASS,
@@ -55,10 +55,12 @@ class Method(Generic[T]):
         check_choices(self)
         for option in fields(self):
             value = getattr(self, option.name)
+            if not isinstance(value, int | float):
+                continue
             if option.name.endswith("_weight"):
                 require(value >= 0, f"{option.name} = {value} must be at least 0.")
-            if option.name.endswith(("_temperature", "_rate")):
-                require(value > 0, f"{option.name} = {value} must be above 0.")
+            if option.name.endswith("_temperature"):
+                check_positive(**{option.name: value})
             if option.name.endswith("_threshold"):
                 require(0 < value <= 1, f"{option.name} = {value} must be above 0, at most 1.")
 

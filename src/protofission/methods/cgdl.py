@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import require
-from protofission.fission import check_sizes, random_directions
+from protofission.errors import check_positive, require
+from protofission.fission import WIDEST, check_sizes, random_directions
 from protofission.methods.base import Adam, Method, label_rows
 from protofission.methods.maps import Map
 from protofission.records import Output, Sizes, Step, Survey, Targets, Term, Terms
@@ -161,7 +161,8 @@ class Cgdl(Method[LadderTargets]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(latent=self.latent, hidden=self.hidden)
+        check_sizes(WIDEST, latent=self.latent, hidden=self.hidden)
+        check_positive(ladder_rate=self.ladder_rate)
         require(0 <= self.warmup <= 1, f"warmup = {self.warmup} must be between 0 and 1.")
 
     @property

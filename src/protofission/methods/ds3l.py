@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import require
-from protofission.fission import check_sizes
+from protofission.errors import check_positive, require
+from protofission.fission import WIDEST, check_sizes
 from protofission.methods.base import Adam, Method, label_rows
 from protofission.methods.inner import SmallNet, after_step, net_of
 from protofission.methods.ramps import risen
@@ -48,7 +48,8 @@ class DS3L(Method[DS3LTargets]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(net_width=self.net_width)
+        check_sizes(WIDEST, net_width=self.net_width)
+        check_positive(inner_rate=self.inner_rate, net_rate=self.net_rate)
         require(0 <= self.ramp <= 1, f"ramp = {self.ramp} must be between 0 and 1.")
 
     @property

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protofission.errors import require
-from protofission.fission import check_sizes, random_directions
+from protofission.fission import WIDEST, check_sizes, random_directions
 from protofission.methods.base import Method, label_rows
 from protofission.methods.openmatch import OneVsAll, Verdicts, ova_loss
 from protofission.records import NO_CLASS, Output, Sizes, Step, Targets, Term, Terms, Views
@@ -97,7 +97,7 @@ class IOMatch(Method[IOMatchTargets]):
         for name in ("p_cut", "q_cut", "outlier_below", "open_warmup"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
-        check_sizes(width=self.width, align_batches=self.align_batches)
+        check_sizes(WIDEST, width=self.width, align_batches=self.align_batches)
 
     @property
     def views(self) -> Views:

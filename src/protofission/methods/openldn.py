@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import require
-from protofission.fission import check_sizes, unit
+from protofission.errors import check_positive, require
+from protofission.fission import WIDEST, check_sizes, unit
 from protofission.methods.base import Adam, Method, Novel, label_rows
 from protofission.methods.inner import SmallNet, after_step, net_of
 from protofission.methods.orca import negative_entropy
@@ -123,7 +123,8 @@ class OpenLDN(Method[OpenLDNTargets]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(net_width=self.net_width)
+        check_sizes(WIDEST, net_width=self.net_width)
+        check_positive(inner_rate=self.inner_rate, net_rate=self.net_rate)
         for name in ("base_share", "chosen_share"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")

@@ -49,7 +49,7 @@ class OwMatch(Method[OwMatchTargets]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(rounds=self.rounds, queue=self.queue)
+        check_sizes(10**6, rounds=self.rounds, queue=self.queue)
         require(self.sharpness > 0, f"sharpness = {self.sharpness} must be above 0.")
         require(
             0 <= self.momentum < 1, f"momentum = {self.momentum} must be at least 0 and below 1."

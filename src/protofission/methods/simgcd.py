@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protofission.errors import require
-from protofission.fission import check_sizes, random_directions
+from protofission.fission import WIDEST, check_sizes, random_directions
 from protofission.methods.base import Method, Novel, label_rows
 from protofission.methods.contrast import class_contrast
 from protofission.methods.orca import negative_entropy
@@ -57,7 +57,9 @@ class SimGCD(Method[SimGCDTargets]):
         for name in ("supervised_weight", "teacher_warmup"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
-        check_sizes(projection_width=self.projection_width, projection_size=self.projection_size)
+        check_sizes(
+            WIDEST, projection_width=self.projection_width, projection_size=self.projection_size
+        )
 
     @property
     def views(self) -> Views:

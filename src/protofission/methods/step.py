@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.errors import check_positive, require
 from protofission.fission import check_sizes, random_directions
 from protofission.methods.base import Adam, Method, label_rows
 from protofission.models.heads import squared_distances
@@ -67,6 +67,7 @@ class Unzipping(Method[UnzippingTargets]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(neighbours=self.neighbours)
+        check_positive(projection_rate=self.projection_rate)
         for name in ("margin", "ridge"):
             value = getattr(self, name)
             require(value > 0, f"{name} = {value} must be above 0.")
@@ -119,7 +120,12 @@ class Unzipping(Method[UnzippingTargets]):
         covariance = squares / start - torch.outer(mean, mean)
         covariance.diagonal().add_(self.ridge)
         identity = torch.eye(width).to(covariance)
-        factor = torch.linalg.cholesky(covariance)
+        factor, failed = torch.linalg.cholesky_ex(covariance)
+        require(
+            not bool(failed),
+            f"The covariance of the labeled features cannot be inverted with method.ridge = "
+            f"{self.ridge}: raise it, to 1 for instance, or lower recipe.learning_rate.",
+        )
         kept.whitening.copy_(torch.linalg.solve_triangular(factor, identity, upper=False))
         kept.centres.copy_(sums / counts.clamp_min(1))
 

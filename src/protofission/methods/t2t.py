@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protofission.errors import require
-from protofission.fission import check_sizes
+from protofission.fission import WIDEST, check_sizes
 from protofission.methods.base import Method, label_rows
 from protofission.methods.maps import Map
 from protofission.methods.simclr import nt_xent
@@ -88,7 +88,7 @@ class T2T(Method[TrashTargets]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(hidden=self.hidden)
+        check_sizes(WIDEST, hidden=self.hidden)
         require(0 <= self.threshold <= 1, f"threshold = {self.threshold} must be between 0 and 1.")
         for name in ("warmup", "ramp"):
             value = getattr(self, name)

@@ -18,7 +18,7 @@ from protofission.fission import (
     kl_to_prior,
     local_diversity_loss,
 )
-from protofission.methods.base import Adam, Method, Novel, T
+from protofission.methods.base import Method, T
 from protofission.models.heads import HeadSpec
 from protofission.records import (
     NO_CLASS,
@@ -28,15 +28,16 @@ from protofission.records import (
     Survey,
     Term,
     Terms,
-    Views,
     total,
 )
-from protofission.risks import Sigma
 
 
 @dataclass(frozen=True)
 class WithFission(Method[T]):
-    """The base's risk on the max-logits, on every slot (L_cst), and L_div. One decision for all."""
+    """The base's risk on the max-logits, on every slot (L_cst), and L_div. One decision for all.
+
+    Every property of a method that is not written here is the base's.
+    """
 
     base: Method[T]
     consistency_weight: float = 0.6
@@ -89,56 +90,6 @@ class WithFission(Method[T]):
         )
 
     @property
-    def views(self) -> Views:
-        """The base's."""
-        return self.base.views
-
-    @property
-    def sigma(self) -> Sigma:
-        """The base's."""
-        return self.base.sigma
-
-    @property
-    def classifies(self) -> bool:
-        """The base's."""
-        return self.base.classifies
-
-    @property
-    def novel(self) -> Novel:
-        """The base's."""
-        return self.base.novel
-
-    @property
-    def optimizer(self) -> Adam | None:
-        """The base's."""
-        return self.base.optimizer
-
-    @property
-    def replays(self) -> bool:
-        """The base's."""
-        return self.base.replays
-
-    @property
-    def surveys(self) -> bool:
-        """The base's."""
-        return self.base.surveys
-
-    @property
-    def scores_by_survey(self) -> bool:
-        """The base's."""
-        return self.base.scores_by_survey
-
-    @property
-    def trusts(self) -> bool:
-        """The base's."""
-        return self.base.trusts
-
-    @property
-    def begins(self) -> float:
-        """The base's."""
-        return self.base.begins
-
-    @property
     def head(self) -> HeadSpec:
         """V prototypes in the place of the base's one."""
         return replace(self.base.head, kind="fission")
@@ -174,6 +125,10 @@ class WithFission(Method[T]):
         """The base's risk."""
         return self.base.risk(_for_base(step), targets, logits)
 
+    def slot_targets(self, targets: T) -> T:
+        """The base's."""
+        return self.base.slot_targets(targets)
+
     def others(self, step: Step, targets: T) -> Terms:
         """The base's."""
         return self.base.others(_for_base(step), targets)
@@ -197,7 +152,7 @@ class WithFission(Method[T]):
     def _risks(self, step: Step, targets: T) -> tuple[Terms, Tensor]:
         """The terms of the max-logits, and L_cst, Eq. 7; in one pass where the targets are one."""
         slots = self.compared(step.output, targets.classes)
-        slot_targets = self.base.slot_targets(targets)
+        slot_targets = self.slot_targets(targets)
         if slot_targets is not targets or not self.consistency_weight:
             with _graph_if(self.consistency_weight > 0):
                 consistency = consistency_loss(
@@ -278,6 +233,15 @@ class WithFission(Method[T]):
         """The running mean moved towards this batch's."""
         share = self.diversity_momentum
         return share * step.memory.get_buffer("usage") + (1 - share) * usage
+
+
+def _of_base(trait: str) -> property:
+    return property(lambda method: getattr(method.base, trait), doc="The base's.")
+
+
+for _name, _trait in vars(Method).items():
+    if isinstance(_trait, property) and _name not in vars(WithFission):
+        setattr(WithFission, _name, _of_base(_name))
 
 
 def _graph_if(wanted: bool) -> AbstractContextManager[None]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from protofission.errors import check_choices, require
 from protofission.fission import check_sizes
+from protofission.memory import Extent
 from protofission.models.backbones import Statistics
 from protofission.products import linear
 
@@ -45,6 +46,12 @@ class AdapterSpec:
         if self.kind == "none":
             return ()
         return (self.hidden, self.width) if self.kind == "mlp" else (self.width,)
+
+    def extent(self, shape: tuple[int, ...]) -> Extent:
+        """How many numbers it holds, for inputs of that shape."""
+        widths = (shape[0], *self.widths)
+        weights = sum((narrow + 1) * wide for narrow, wide in pairwise(widths))
+        return Extent(weights, max(widths), widths[-1])
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse inputs that are no vectors."""

@@ -6,6 +6,7 @@ compact nets for CPUs.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -14,9 +15,11 @@ from torch import Tensor, nn
 
 from protofission.errors import check_choices, require, unknown
 from protofission.fission import check_sizes
+from protofission.memory import Extent
 
 MOST_FEATURES = 8192
 MOST_BLOCKS = 1000
+MOST_CHANNELS = 1024
 
 BlockKind = Literal["basic", "bottleneck", "preactivated"]
 Stem = Literal["none", "cifar", "half", "imagenet"]
@@ -89,6 +92,17 @@ class BackboneSpec:
         """D."""
         return self.widths[-1] * self._expansion
 
+    def extent(self, shape: tuple[int, ...]) -> Extent:
+        """About how many numbers it holds, for images of that shape: those of its blocks."""
+        squares = 17 if self.block == "bottleneck" else 18
+        weights = sum(
+            squares * number * width**2
+            for number, width in zip(self.blocks, self.widths, strict=True)
+        )
+        shrunk = {"none": 1, "cifar": 1, "half": 2, "imagenet": 4}[self.stem]
+        sides = [max(1, side // shrunk) for side in shape[1:]]
+        return Extent(weights, self.width * self._expansion * math.prod(sides), self.num_features)
+
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse inputs that are no images."""
         require(
@@ -99,6 +113,10 @@ class BackboneSpec:
 
     def build(self, channels: int, generator: torch.Generator) -> Backbone:
         """The backbone for images of so many channels, with its random start."""
+        require(
+            1 <= channels <= MOST_CHANNELS,
+            f"channels = {channels}: give 3 for colors, 1 for gray, or at most {MOST_CHANNELS}.",
+        )
         with torch.random.fork_rng(devices=[]):  # torch's own start moves the global generator
             return Backbone(self, channels, generator)
 

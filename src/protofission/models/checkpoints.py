@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from protofission.errors import InputError, printable, require
 from protofission.models.backbones import Backbone, BackboneSpec, PreactivatedBlock
-from protofission.models.weight_files import few, origin_of, read_tensors
+from protofission.models.weight_files import card_of, few, read_tensors
 from protofission.options import as_text
 
 COLUMNS = 80
@@ -160,7 +160,7 @@ def load_backbone(backbone: Backbone, source: str) -> Fit:
 
 def check_origin(spec: BackboneSpec, source: str) -> None:
     """Refuse weights of ours that were made for another net, though their tensors may fit."""
-    origin = origin_of(source)
+    origin = card_of(source).get("backbone", {})
     for name in ("block", "width", "blocks", "stem", "shortcut", "pixels"):
         wanted = getattr(spec, name)
         found = origin.get(name, wanted)

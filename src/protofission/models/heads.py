@@ -23,6 +23,7 @@ from protofission.fission import (
     similarity,
     unit,
 )
+from protofission.memory import Extent
 from protofission.records import Output, Prototypes
 
 
@@ -272,6 +273,8 @@ HeadKind = Literal[
 
 STARTING: tuple[HeadKind, ...] = ("cosine", "fission", "distance", "student", "averaged")
 """The heads whose prototypes may start where features are."""
+LARGEST_DELTA = 100
+"""lambda of Eq. 2 is 0 or 1 to float32 from 10 on."""
 
 
 @dataclass(frozen=True)
@@ -302,6 +305,10 @@ class HeadSpec:
         check_choices(self)
         check_sizes(prototypes=self.prototypes)
         require(self.temperature > 0, f"temperature = {self.temperature} must be above 0.")
+        require(
+            abs(self.delta) <= LARGEST_DELTA,
+            f"delta = {self.delta} must lie between {-LARGEST_DELTA} and {LARGEST_DELTA}.",
+        )
 
     def check(self) -> None:
         """Refuse options that do not fit each other."""
@@ -332,6 +339,11 @@ class HeadSpec:
     def slots(self) -> int:
         """V as the head has it: 1 for all but fission and distance."""
         return self.prototypes if self.kind in ("fission", "distance") else 1
+
+    def extent(self, num_features: int, num_classes: int) -> Extent:
+        """How many numbers it holds, at least."""
+        rows = num_classes * (self.slots + (self.kind == "fission"))
+        return Extent(rows * num_features, num_classes * self.slots, num_classes)
 
     def build(
         self, num_features: int, num_classes: int, num_seen: int, generator: torch.Generator

@@ -5,7 +5,6 @@ Files are data: no code in them is run.
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterable
@@ -16,10 +15,12 @@ from pickle import UnpicklingError
 from typing import Any, NoReturn
 
 import torch
-from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from protofission.errors import InputError, printable, require, unknown
+from protofission.plain_files import open_plain, read_plain
+from protofission.sealed_tensors import OURS, texts_of, unsealed
+from protofission.typed_json import parsed_json, read_json, typed
 
 SHOWN = 3
 """How many tensors of one kind a refusal names."""
@@ -62,30 +63,38 @@ def read_tensors(source: str) -> dict[str, Tensor]:
     )
 
 
-def origin_of(source: str) -> dict[str, Any]:
-    """The backbone that weights of ours were made for, by its options; nothing of others'."""
+def card_of(source: str) -> dict[str, Any]:
+    """How weights of ours were made: what a packed backbone or a run says; nothing of others'.
+
+    A run says its backbone and its data set.
+    """
     path = Path(os.path.expanduser(source))
     try:
         if path.is_dir():
-            return dict(json.loads((path / "experiment.json").read_bytes())["backbone"])
-        file = path if path.exists() else packaged()[source]
-        return dict(card_of(file.read_bytes())["backbone"])
-    except (OSError, KeyError, ValueError, TypeError, InputError):
+            card = read_json(path / "experiment.json", dict[str, Any])
+            card["dataset"] = typed(card.get("data", {}), dict[str, Any], "data").get("dataset")
+        else:
+            card = packed_card(path if path.exists() else packaged()[source])
+        return card if isinstance(card.get("backbone"), dict) else {}
+    except (OSError, KeyError, InputError):
         return {}
 
 
-def card_of(content: bytes) -> dict[str, Any]:
-    """How a packed backbone was made; nothing for files of others."""
-    try:
-        return dict(plain_part(content, "card"))
-    except (KeyError, ValueError, TypeError):
-        return {}
+def packed_card(file: Traversable) -> dict[str, Any]:
+    """What a packed backbone says of itself.
+
+    Raises:
+        OSError, KeyError, InputError: it says nothing.
+    """
+    return _card(texts_of(_content(file)))
 
 
-def plain_part(content: bytes, name: str) -> Any:
-    """The JSON that a safetensors file carries under a name beside its tensors."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return json.loads(header["__metadata__"][name])
+def _content(file: Traversable) -> bytes:
+    return read_plain(file) if isinstance(file, Path) else file.read_bytes()
+
+
+def _card(texts: dict[str, str]) -> dict[str, Any]:
+    return typed(parsed_json(texts["card"]), dict[str, Any], "card")
 
 
 def _run(folder: Path) -> dict[str, Tensor]:
@@ -95,20 +104,28 @@ def _run(folder: Path) -> dict[str, Tensor]:
         known = weights.exists() or (folder / "experiment.json").exists()
         what = "is a run that did not finish" if known else "is no run"
         raise InputError(f"{printable(str(folder))} {what}: give a finished run or a file.")
-    return _safetensors(weights, f"delete the folder {printable(str(folder))} and run again")
+    return _safetensors(
+        weights, f"delete the folder {printable(str(folder))} and run again", ours=True
+    )
 
 
 def _file(path: Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint file."""
-    require(path.is_file(), f"{printable(str(path))} is no file: give a checkpoint file.")
     if path.suffix == ".safetensors":
         return _safetensors(path, "get it again")
     return _torch(path)
 
 
-def _safetensors(file: Traversable, remedy: str) -> dict[str, Tensor]:
+def _safetensors(file: Traversable, remedy: str, *, ours: bool = False) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Args:
+        ours: whether it is known to be a file of ours.
+    """
     try:
-        tensors = load_tensors(file.read_bytes())
+        tensors, texts = unsealed(_content(file))
+        if ours or _is_ours(texts):
+            check_texts(texts)
     except OSError as error:
         _unreadable(file, error)
     except Exception:  # whatever a reader says to bytes that are none of its own
@@ -116,6 +133,18 @@ def _safetensors(file: Traversable, remedy: str) -> dict[str, Tensor]:
             f"{printable(str(file))} is damaged or no safetensors file: {remedy}."
         ) from None
     return _some(tensors, file)
+
+
+def check_texts(texts: dict[str, str]) -> None:
+    """Refuse texts that a file of ours does not have: the name of its digest may be damaged."""
+    require(texts.keys() <= OURS, f"it has the texts {few(sorted(texts))}.")
+
+
+def _is_ours(texts: dict[str, str]) -> bool:
+    try:
+        return "backbone" in _card(texts)
+    except (KeyError, InputError):
+        return False
 
 
 def _torch(path: Path) -> dict[str, Tensor]:
@@ -127,15 +156,19 @@ def _torch(path: Path) -> dict[str, Tensor]:
         "damaged: if you trust it, load it elsewhere and save its state_dict alone."
     )
     try:
-        with path.open("rb") as file:
-            archive_or_pickle = file.read(4).startswith((b"PK\x03\x04", b"\x80"))
+        file = open_plain(path)
     except OSError as error:
         _unreadable(path, error)
-    require(archive_or_pickle, no_checkpoint)
     try:
-        with warnings.catch_warnings():
+        with file, warnings.catch_warnings():
+            require(file.read(4).startswith((b"PK\x03\x04", b"\x80")), no_checkpoint)
+            file.seek(0)
             warnings.simplefilter("ignore")
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        _unreadable(path, error)
+    except InputError:
+        raise
     except UnpicklingError:
         raise InputError(would_act) from None
     except Exception as error:  # whatever a reader says to bytes that are none of its own

@@ -16,7 +16,7 @@ from protofission.report.results import Groups, Result, by_method, oracles
 from protofission.report.sheets import images_per_strip, picture_row, png_uri, sheets, shown_heads
 from protofission.report.tables import COLUMNS, GLOSSARY, disagreements, rows, spread_note
 from protofission.report.template import render
-from protofission.whole import write_whole
+from protofission.whole import write_text
 
 
 def write_page(path: Path, results: Sequence[Result], data: Data, command: str) -> None:
@@ -38,7 +38,7 @@ def write_page(path: Path, results: Sequence[Result], data: Data, command: str) 
         **_pictures(groups, data),
         **_origin(results, data),
     )
-    write_whole(path, page.encode())
+    write_text(path, page)
 
 
 def _check(results: Sequence[Result], data: Data) -> None:

@@ -36,7 +36,7 @@ from protofission.report.suite_figures import Drawing, drawings
 from protofission.report.tables import GLOSSARY
 from protofission.report.template import render
 from protofission.suite import Run, Suite
-from protofission.whole import write_whole
+from protofission.whole import write_text
 
 Plain = dict[str, Any]
 
@@ -54,7 +54,7 @@ class Listed:
     @property
     def url(self) -> str:
         """The same as a link."""
-        return quote(self.path)
+        return quote(os.fsencode(self.path))
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def write_report(
     ]
     for name, text in texts.items():
         paths.append(folder / name)
-        write_whole(paths[-1], text.encode())
+        write_text(paths[-1], text)
     return paths
 
 

@@ -16,7 +16,7 @@ from protofission.fitted import Fitted, health
 from protofission.recognizer import ACCEPT, NOVEL, slot_use
 from protofission.report.sheets import Sheet, Strip, picture_row, png_uri
 from protofission.report.template import render
-from protofission.whole import write_whole
+from protofission.whole import write_text
 
 Pixels = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -91,7 +91,7 @@ def write_triage_page(
             for number, name in enumerate(cluster_names[:SHOWN])
         ],
     )
-    write_whole(path, page.encode())
+    write_text(path, page)
 
 
 def _counts(pool: Pool) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
 
 def gathered(folders: Sequence[RunFolder]) -> tuple[Suite, list[Run]]:
     """A suite of whatever was run: a row for each way to run a method, a panel for each split."""
-    all_runs = [_Found(folder, folder.read("experiment.json", _experiment)) for folder in folders]
+    all_runs = [_Found(folder, folder.plain("experiment")) for folder in folders]
     judged = [run for run in all_runs if run.plain["name"] != "simclr"]
     require(bool(judged), "None of these runs classifies: name runs of other methods than simclr.")
     rows, panels = _rows(judged), _panels(judged)
@@ -42,7 +42,7 @@ def gathered(folders: Sequence[RunFolder]) -> tuple[Suite, list[Run]]:
     for found, row, panel in zip(judged, rows, panels, strict=True):
         case = replace(found.case, row=row, panel=panel)
         cases.setdefault((row, panel), case)
-        place = (row, panel, int(found.plain["seed"]))
+        place = (row, panel, found.plain["seed"])
         if place in runs:
             raise InputError(
                 f"{found.folder.path} and {runs[place].folder.path} hold the same run: name one "
@@ -84,7 +84,7 @@ class _Found:
         for path in (Path(weights), self.folder.path.parent / Path(weights).name):
             run = RunFolder(path)
             if run.has("experiment.json"):
-                plain = {**run.read("experiment.json", _experiment), "seed": None}
+                plain = {**run.plain("experiment"), "seed": None}
                 text = json.dumps(plain, sort_keys=True)
                 return f"{plain['name']}-{sha256(text.encode()).hexdigest()[:8]}"
         return weights
@@ -94,16 +94,9 @@ _NO_OPTIONS = ("name", "seed", "data.store", "data.folder")
 """Keys that tell no two rows or panels apart: what is in a store is told by its fingerprints."""
 
 
-def _experiment(content: bytes) -> dict[str, Any]:
-    """An experiment as its file has it, or a KeyError or TypeError."""
-    plain = dict(json.loads(content))
-    str(plain["name"]), int(plain["seed"]), plain["data"]["split"]["name"], plain["data"]["store"]
-    return plain
-
-
 def _rows(runs: Sequence[_Found]) -> list[str]:
     """The method of each run, and what sets it apart from other runs of the method."""
-    names = [str(run.plain["name"]) for run in runs]
+    names = [run.plain["name"] for run in runs]
     return _told_apart(names, [run.options(data=False) for run in runs])
 
 
@@ -112,7 +105,7 @@ def _panels(runs: Sequence[_Found]) -> list[str]:
     names = []
     for run in runs:
         data = run.plain["data"]
-        dataset = data["dataset"] or Path(str(data["store"])).name
+        dataset = data["dataset"] or Path(data["store"] or "").name
         names.append(f"{dataset}, {data['split']['name']}")
     return _told_apart(names, [run.options(data=True) for run in runs])
 

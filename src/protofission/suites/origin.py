@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from protofission.errors import InputError
@@ -53,7 +52,7 @@ def _options(experiment: Experiment, plain: dict[str, Any]) -> tuple[str, ...] |
             options.append(option)
     except (InputError, KeyError, TypeError):
         return None
-    return tuple(options) if _plain(replace(experiment, seed=plain["seed"])) == plain else None
+    return tuple(options) if {**_plain(experiment), "seed": plain["seed"]} == plain else None
 
 
 def _wholes(experiment: Experiment, plain: dict[str, Any]) -> Iterator[str]:

@@ -25,10 +25,11 @@ from typing import Any
 import yaml
 
 from protofission.errors import InputError, printable, require, unknown
+from protofission.plain_files import read_plain
 from protofission.report.tables import QUANTITIES
 from protofission.suite import Suite
 from protofission.suites.paper import ACCURACIES, SUITES
-from protofission.suites.setting import Setting
+from protofission.suites.setting import Setting, Tier
 
 KEYS = ("title", "tier", "data", "seeds", "options", "methods", "compare", "quantities", "note")
 LARGEST = 100_000
@@ -46,13 +47,16 @@ class Own:
     def read(path: Path) -> Own:
         """A file, if it is one of these."""
         try:
-            content = path.read_bytes()
-            require(len(content) <= LARGEST, f"{path} is too large to be a suite.")
+            content = read_plain(path, LARGEST)
             aliases = (isinstance(e, yaml.AliasEvent) for e in yaml.parse(content, yaml.SafeLoader))
             require(not any(aliases), f"{path} refers to other places by *: write them out.")
             found = yaml.safe_load(content)
         except InputError:
             raise
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be read as a suite ({error.strerror}): name a small YAML file."
+            ) from None
         except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
             raise InputError(f"{path} is no YAML: {str(error).splitlines()[0]}.") from None
         own = Own(path, found if isinstance(found, dict) else {})
@@ -77,12 +81,16 @@ class Own:
         )
         return seeds
 
+    @property
+    def tier(self) -> Tier:
+        """Where the file wants its suite, on features if it does not say; `Setting` checks it."""
+        return self.content.get("tier", Setting.tier)  # type: ignore[no-any-return]
+
     def setting(self, given: Setting, *, named: bool) -> Setting:
         """The setting of the command line, with what the file says; data that was `named` stays."""
         options = (*self._texts("options"), *given.options)
-        tier = self.content.get("tier", given.tier)
         data = given.datasets if named else self._texts("data") or given.datasets
-        return replace(given, tier=tier, datasets=data, options=options)
+        return replace(given, datasets=data, options=options)
 
     def suite(self, setting: Setting) -> Suite:
         """The suite that the file describes."""

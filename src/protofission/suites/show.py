@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from rich.console import Console
 from rich.progress import Progress, TaskID
@@ -13,6 +14,7 @@ from protofission.embed import ViewCounts, images_of
 from protofission.errors import InputError, require, unknown
 from protofission.models.encoders import DEFAULT, encoder_named
 from protofission.report.tables import QUANTITIES
+from protofission.rng import check_seed
 from protofission.session import bars, line, show_embedding
 from protofission.suite import Run, Suite
 from protofission.suites.setting import Setting
@@ -63,14 +65,15 @@ def show_work(runs: Sequence[Run], number: int, console: Console) -> list[str]:
     with bars(console) as progress:
         board = _Board(progress, runs)
         try:
-            for news in work(runs, number):
-                board.hear(news)
-                if not news.ended:
-                    continue
-                run = runs[news.place]
-                if news.failure:
-                    failures.append(f"{_title(run)}: {news.failure}")
-                line(console, f"{_title(run)}: {news.failure or _outcome(run)}")
+            with closing(work(runs, number)) as told:
+                for news in told:
+                    board.hear(news)
+                    if not news.ended:
+                        continue
+                    run = runs[news.place]
+                    if news.failure:
+                        failures.append(f"{_title(run)}: {news.failure}")
+                    line(console, f"{_title(run)}: {news.failure or _outcome(run)}")
         except InputError as refusal:  # a worker is gone; the report shows what there is
             failures.append(str(refusal))
     return failures
@@ -145,5 +148,6 @@ def show_stores(setting: Setting, console: Console) -> None:
 def check_seeds(seeds: int, first: int) -> range:
     """The seeds, if they are some."""
     require(1 <= seeds <= 1000, f"seeds = {seeds} must be at least 1, at most 1000.")
-    require(first >= 0, f"first_seed = {first} must be at least 0.")
+    check_seed(first, "first_seed")
+    check_seed(first + seeds - 1, "The last seed")
     return range(first, first + seeds)

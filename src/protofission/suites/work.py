@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -29,7 +29,7 @@ from protofission.suite import Run
 from protofission.train import train
 from protofission.trunks import load_data
 from protofission.whole import locked
-from protofission.workers import begin_worker
+from protofission.workers import begin_worker, pool_of, starting_processes
 
 OFTEN = 0.5
 """Seconds from one word of a run to the next."""
@@ -73,8 +73,10 @@ def threads_of(number: int) -> int:
     return max(1, processors() // number)
 
 
-def work(runs: Sequence[Run], number: int) -> Iterator[News]:
+def work(runs: Sequence[Run], number: int) -> Generator[News, None, None]:
     """Carry out the runs that are not finished, by so many processes; yields what they tell.
+
+    Closed before its end, it ends the processes.
 
     A run that was interrupted goes on where it was. One that fails is told of, and others go on.
     """
@@ -82,19 +84,16 @@ def work(runs: Sequence[Run], number: int) -> Iterator[News]:
     if not places:
         return
     number = min(number, len(places))
-    told: Queue[News] = get_context("spawn").Queue()
-    pool = ProcessPoolExecutor(number, get_context("spawn"), _begin, (told, threads_of(number)))
-    try:
-        waiting = {pool.submit(_carry_out, place, runs[place]) for place in places}
+    again = "and give the same command again"
+    with starting_processes(again):
+        told: Queue[News] = get_context("spawn").Queue()
+    with pool_of(number, _begin, (told, threads_of(number)), again) as submit:
+        waiting = {submit(_carry_out, place, runs[place]) for place in places}
         while waiting:
             ended, waiting = wait(waiting, OFTEN, FIRST_COMPLETED)
             yield from _heard(told)
             for future in ended:
                 yield _ending(future)
-    finally:
-        for worker in list((pool._processes or {}).values()):  # nobody waits for what is under way
-            worker.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _heard(told: Queue[News]) -> Iterator[News]:

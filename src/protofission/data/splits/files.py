@@ -10,9 +10,12 @@ import numpy as np
 
 from protofission.data.splits.split import PARTS, Indices, Split
 from protofission.errors import InputError
+from protofission.typed_json import read_json
 from protofission.whole import write_whole
 
 FORMAT = "protofission split, version 1"
+MOST_BYTES = 2**28
+"""Of a split file."""
 
 KINDS = {int: "a whole number", str: "a text", list: "a list", dict: "an object"}
 
@@ -32,11 +35,11 @@ def read_split(path: Path) -> Split:
         InputError: there is none, or it is damaged; the sentence says where.
     """
     try:
-        entries = json.loads(path.read_bytes())
+        entries = read_json(path, dict[str, Any], most=MOST_BYTES)
     except OSError as error:
         raise InputError(f"The split file {path} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError):
-        _damaged(path, "it is not JSON")
+    except InputError as error:
+        _damaged(path, str(error).removesuffix("."))
     try:
         split = _split_of(entries)
         _check(split, entries)
@@ -58,9 +61,8 @@ def _want(condition: bool, what: str) -> None:
         raise _FlawError(what)
 
 
-def _split_of(entries: Any) -> Split:
+def _split_of(entries: dict[str, Any]) -> Split:
     """A split from the entries of a file, of which nothing is taken for granted."""
-    _want(isinstance(entries, dict), "it is not an object of entries")
     _want(
         entries.get("format") == FORMAT,
         f"its format is {entries.get('format')!r} instead of {FORMAT!r}",

@@ -13,7 +13,7 @@ from protofission.models.encoders.onnx_files import Onnx
 from protofission.models.encoders.own import Own
 from protofission.models.weight_files import packaged
 
-__all__ = ["DEFAULT", "ENCODERS", "Encoder", "EncoderSpec", "encoder_named"]
+__all__ = ["DEFAULT", "ENCODERS", "Encoder", "EncoderSpec", "encoder_named", "fetch"]
 
 ENCODERS: dict[str, type[EncoderSpec]] = {
     "efficientnet-lite0": EfficientNetLite0,
@@ -48,6 +48,12 @@ def encoder_named(text: str) -> EncoderSpec:
         kind, source = _kind_of(text), text
     require(bool(source.strip()), f"{text!r} names no source: give {_form(kind)}.")
     return ENCODERS[kind](source)
+
+
+def fetch(spec: EncoderSpec) -> None:
+    """Download an encoder whose source is a name on the hub. Nothing else that loads one does."""
+    if isinstance(spec, Transformers):
+        spec.fetch()
 
 
 def _kind_of(source: str) -> str:

@@ -30,7 +30,7 @@ class EncoderSpec(Protocol):
         """The file, folder, hub name or packaged name that it comes from."""
 
     def load(self, device: torch.device | None = None) -> Encoder:
-        """The encoder with its weights, on a device."""
+        """The encoder with its weights, on a device, by what is on this machine."""
 
 
 class Encoder(nn.Module, ABC):

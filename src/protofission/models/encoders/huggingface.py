@@ -1,12 +1,13 @@
 """Vision encoders of the transformers library, from a local folder or the hub.
 
-No code of a model is run, and weights are read from safetensors files only.
+The library is given a configuration and tensors, never the folder of a model: no code of a model is
+run, weights are read from safetensors files only, and how a network is computed is not the file's
+to say. Only `fetch` reaches the network.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import warnings
 from collections.abc import Iterator
@@ -32,18 +33,31 @@ from protofission.models.encoders.preprocessing import LARGEST, STANDARDS, Pixel
 from protofission.models.encoders.stated import stated_preprocessing
 from protofission.models.weight_files import few
 from protofission.options import FIXED
+from protofission.plain_files import open_plain
+from protofission.typed_json import read_json, typed
 
 CHUNK = 16
+INDEX = "model.safetensors.index.json"
 FILES = (
     "config.json",
     "preprocessor_config.json",
     "processor_config.json",
     "model*.safetensors",
-    "model.safetensors.index.json",
+    INDEX,
 )
 """What is fetched from the hub."""
 PATIENCE = 5
 """Seconds that the hub has for an answer."""
+OURS = {
+    "attn_implementation",
+    "auto_map",
+    "dtype",
+    "experts_implementation",
+    "fusion_config",
+    "torch_dtype",
+}
+"""What a configuration may say of code to import and kernels to download, and is not asked. Names
+that begin with an underscore are the library's own, and are not asked either."""
 PASSING = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 """What a configuration says of how it was saved, and not of the network."""
 
@@ -74,11 +88,16 @@ class Transformers:
             f"size = {self.size}: give 1 to {LARGEST} pixels.",
         )
 
+    def fetch(self) -> None:
+        """Download the model, if the source is a name on the hub."""
+        with _quiet(needed("transformers", "clip", "A transformers encoder")):
+            _folder(self.source, download=True)
+
     def load(self, device: torch.device | None = None) -> Encoder:
         """The encoder with its weights, on a device."""
         library = needed("transformers", "clip", "A transformers encoder")
-        with _quiet(library):
-            folder = _folder(self.source)
+        folder = _folder(self.source)
+        with _quiet(library), _offline():
             tower = _tower(library, folder, self)
             preprocessing = self._preprocessing(folder, tower.config)
             encoder = TransformersEncoder(self, preprocessing, tower.eval())
@@ -174,11 +193,24 @@ def _pooled(given: Any) -> Tensor | None:
 def _tower(library: Any, folder: Path, spec: Transformers) -> nn.Module:
     """The vision part of a model, with all of its weights."""
     shown = printable(spec.source)
+    stated, tensors = _stated(folder), dict(_tensors(folder))
+    require(
+        stated.get("quantization_config") is None,
+        f"{shown} holds quantized weights: give the model in full.",
+    )
+    usual = "timm_wrapper" if "pretrained_cfg" in stated else ""  # timm's files state no type
+    kind = str(stated.get("model_type", usual))
+    require(
+        kind in library.CONFIG_MAPPING,
+        f"{shown} is of the type {printable(kind)!r}, which transformers does not know: update it, "
+        "or give another model.",
+    )
     try:
-        model, found = library.AutoModel.from_pretrained(
-            str(folder),
-            use_safetensors=True,
-            trust_remote_code=False,
+        config = library.CONFIG_MAPPING[kind].from_dict(_asked(stated))
+        model, found = library.MODEL_MAPPING[type(config)].from_pretrained(
+            None,
+            config=config,
+            state_dict=tensors,
             local_files_only=True,
             output_loading_info=True,
             dtype=torch.float32,
@@ -205,8 +237,8 @@ def _tower(library: Any, folder: Path, spec: Transformers) -> nn.Module:
     return cast(nn.Module, tower)
 
 
-def _folder(source: str) -> Path:
-    """The folder of a model, fetched from the hub if the source is none."""
+def _folder(source: str, *, download: bool = False) -> Path:
+    """The folder of a model: the source, or where the hub's files are kept."""
     path, shown = Path(source).expanduser(), printable(source)
     if path.is_dir():
         return path
@@ -216,12 +248,27 @@ def _folder(source: str) -> Path:
     )
     hub = needed("huggingface_hub", "clip", "A transformers encoder")
     try:
-        return Path(hub.snapshot_download(source, allow_patterns=FILES, etag_timeout=PATIENCE))
+        found = hub.snapshot_download(
+            source, allow_patterns=FILES, etag_timeout=PATIENCE, local_files_only=not download
+        )
+        return Path(found)
     except Exception as error:  # the library raises what its parts raise
+        reason = reason_of(error)
+    if download:
         raise InputError(
-            f"{shown} is no folder here and cannot be had from the hub ({reason_of(error)}): give "
+            f"{shown} is no folder here and cannot be had from the hub ({reason}): give "
             "a local folder with config.json and model.safetensors, as transformers:FOLDER."
-        ) from None
+        )
+    raise InputError(
+        f"{shown} is no folder here and was not downloaded before: allow that by --allow-download, "
+        "in Python by allow_download=True, or put the folder there."
+    )
+
+
+def _parts(folder: Path) -> set[str]:
+    """The files that hold the tensors of a model in several files."""
+    found = read_json(folder / INDEX, dict[str, Any]).get("weight_map")
+    return set(typed(found, dict[str, str], f"weight_map of {INDEX}").values())
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
@@ -229,28 +276,50 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
 
     Their names in the loaded network may change with the library's version.
     """
-    index = folder / "model.safetensors.index.json"
     try:
         files = {"model.safetensors"}
         if not (folder / "model.safetensors").exists():
-            files = set(json.loads(index.read_bytes())["weight_map"].values())
+            files = _parts(folder)
         homes: dict[str, str] = {}
         for file in sorted(files):
+            open_plain(folder / file).close()  # a pipe would be waited for
             with safe_open(folder / file, "pt") as opened:
                 homes |= dict.fromkeys(opened.keys(), file)
         for name in sorted(homes):
             with safe_open(folder / homes[name], "pt") as opened:
                 yield name, opened.get_tensor(name)
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, SafetensorError):
+    except (OSError, ValueError, SafetensorError) as error:
         raise InputError(
-            f"{printable(str(folder))} has no whole model.safetensors: get it again."
+            f"{printable(str(folder))} has no whole model.safetensors ({reason_of(error)}): get it "
+            "again."
         ) from None
+
+
+def _stated(folder: Path) -> dict[str, Any]:
+    """What config.json says."""
+    path = folder / "config.json"
+    try:
+        return read_json(path, dict[str, Any])
+    except (OSError, InputError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error).removesuffix(".")
+        raise InputError(
+            f"{printable(str(path))} cannot be read ({why}): give a folder that save_pretrained "
+            "wrote."
+        ) from None
+
+
+def _asked(stated: dict[str, Any]) -> dict[str, Any]:
+    """A configuration and those in it without what is not the file's to say."""
+    return {
+        name: _asked(value) if isinstance(value, dict) else value
+        for name, value in stated.items()
+        if name not in OURS and not name.startswith("_")
+    }
 
 
 def _lasting(folder: Path) -> dict[str, Any]:
     """The configuration without what may change when a model is saved again."""
-    config = dict(json.loads((folder / "config.json").read_bytes()))
-    return {name: value for name, value in config.items() if name not in PASSING}
+    return {name: value for name, value in _stated(folder).items() if name not in PASSING}
 
 
 def _side(value: Any) -> int | None:
@@ -275,3 +344,14 @@ def _quiet(library: Any) -> Iterator[None]:
             log.set_verbosity(level)
             if bars:
                 log.enable_progress_bar()
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Within it, nothing is asked of the hub."""
+    state = needed("huggingface_hub", "clip", "A transformers encoder").constants
+    before, state.HF_HUB_OFFLINE = state.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        state.HF_HUB_OFFLINE = before

@@ -19,6 +19,7 @@ from protofission.models.encoders.base import Encoder, check_features, probe, re
 from protofission.models.encoders.onnx_data import MalformedError, data_files
 from protofission.models.encoders.preprocessing import LARGEST, Pixels, Preprocessing
 from protofission.options import FIXED
+from protofission.plain_files import open_plain, read_plain
 
 CHUNK = 16
 PIECE = 2**20
@@ -174,7 +175,7 @@ def _digest(path: Path) -> list[str]:
     """The SHA-256 of the file and of the files beside it that hold its tensors."""
     shown = printable(str(path))
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
         names = data_files(content)
         digests = [hashlib.sha256(content).hexdigest()]
         for name in names:
@@ -191,9 +192,9 @@ def _digest(path: Path) -> list[str]:
 def _beside(path: Path, name: str) -> Path:
     """A file that the network's file names, which must be in its folder."""
     folder = path.parent.resolve()
-    file = (folder / name).resolve()
+    file = (folder / name.replace("\0", "")).resolve()
     require(
-        file.is_relative_to(folder) and file.is_file(),
+        "\0" not in name and file.is_relative_to(folder) and file.is_file(),
         f"{printable(str(path))} keeps tensors in {printable(name)}, which is missing or outside "
         "its folder, and is not read: put them side by side.",
     )
@@ -208,7 +209,7 @@ def _hash(file: Path) -> str:
 
 
 def _pieces(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as opened:
+    with open_plain(file) as opened:
         while piece := opened.read(PIECE):
             yield piece
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -24,8 +22,9 @@ from protofission.models.backbones import Pixels as BackbonePixels
 from protofission.models.checkpoints import check_origin, compare, load_backbone
 from protofission.models.encoders.base import Encoder, fingerprint_of
 from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
-from protofission.models.weight_files import card_of, packaged, read_tensors
+from protofission.models.weight_files import card_of, read_tensors
 from protofission.options import FIXED
+from protofission.typed_json import typed
 
 SIZES = {
     "digits": 8,
@@ -71,7 +70,7 @@ class Own:
     def load(self, device: torch.device | None = None) -> Encoder:
         """The encoder with its weights, on a device."""
         read_tensors(self.source)  # says what is wrong with a source before others guess
-        origin = _origin(self.source)
+        origin = card_of(self.source)
         spec = self._backbone(origin)
         backbone = _built(spec, self.source)
         load_backbone(backbone, self.source)
@@ -120,23 +119,12 @@ class OwnEncoder(Encoder):
         return cast(Tensor, self.backbone(prepared))
 
 
-def _origin(source: str) -> dict[str, Any]:
-    """The backbone and the data set of weights of ours; nothing of others'."""
-    path = Path(source).expanduser()
+def _of_plain(fields: dict[str, Any], shown: str) -> BackboneSpec:
+    """A specification from its fields in JSON; an earlier version may have had fewer."""
     try:
-        if path.is_dir():
-            experiment = json.loads((path / "experiment.json").read_bytes())
-            return {"backbone": experiment["backbone"], "dataset": experiment["data"]["dataset"]}
-        return card_of((path if path.exists() else packaged()[source]).read_bytes())
-    except (OSError, KeyError, ValueError, TypeError):
-        return {}
-
-
-def _of_plain(fields: Any, shown: str) -> BackboneSpec:
-    """A specification from its fields in JSON."""
-    try:
-        return BackboneSpec(**{**fields, "blocks": tuple(fields["blocks"])})
-    except (KeyError, TypeError, ValueError):
+        usual = {name: v for name, v in _plain(BackboneSpec()).items() if name != "blocks"}
+        return typed({**usual, **fields}, BackboneSpec, "backbone")
+    except InputError:
         raise InputError(
             f"{shown} describes no backbone that this version knows: set backbone=, or give "
             "another run or file."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from protofission.errors import InputError, printable
 from protofission.models.encoders.preprocessing import STANDARDS, Filter, Preprocessing
+from protofission.typed_json import read_json, typed
 
 FILTERS: dict[int, Filter] = {2: "bilinear", 3: "bicubic"}
 """By Pillow's numbers."""
@@ -50,9 +50,10 @@ def _read(folder: Path) -> dict[str, Any] | None:
     """What is stated; null, by which newer files mean the usual, is left out."""
     for name, part in (("preprocessor_config.json", None), ("processor_config.json", "image")):
         if (folder / name).is_file():
-            content = json.loads((folder / name).read_bytes())
+            content = read_json(folder / name, dict[str, Any])
             stated = content if part is None else content.get(f"{part}_processor")
             if stated is not None:
+                stated = typed(stated, dict[str, Any], name)
                 return {key: value for key, value in stated.items() if value is not None}
     return None
 
