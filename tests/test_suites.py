@@ -254,6 +254,27 @@ def own_file(folder: Path) -> Path:
     return path
 
 
+def killed_with_runs_finished_and_under_way(arguments: list[str], runs: Path) -> dict[Path, int]:
+    """Kill a suite at such a moment; the `finished` files that it left, with their times.
+
+    All of its processes are stopped before its folder is looked at, and go on if it is too early.
+    """
+    process = subprocess.Popen(
+        arguments, stdout=subprocess.DEVNULL, env=ENVIRONMENT, start_new_session=True
+    )
+    while process.poll() is None:
+        os.killpg(process.pid, signal.SIGSTOP)
+        begun = list(runs.glob("*/experiment.json"))
+        finished = list(runs.glob("*/finished"))
+        if 0 < len(finished) < len(begun):
+            os.killpg(process.pid, signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL
+            return {path: path.stat().st_mtime_ns for path in finished}
+        os.killpg(process.pid, signal.SIGCONT)
+        time.sleep(0.02)
+    pytest.fail(f"it ended ({process.returncode}) before it could be killed")
+
+
 def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(tmp_path: Path, call: Call):
     path = own_file(tmp_path)
     arguments = [*COMMAND, "suite", str(path), "--out", str(tmp_path / "out"), "--workers", "2"]
@@ -262,18 +283,10 @@ def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(tmp_path: Path, call:
     assert "About 0 min" in said
     assert not (tmp_path / "out").exists()
 
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
-    end = time.monotonic() + 120
-    while not list((tmp_path / "out").glob("runs/*/experiment.json")) and time.monotonic() < end:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    begun = list((tmp_path / "out").glob("runs/*/experiment.json"))
-    assert begun
-    assert not all((run.parent / "finished").exists() for run in begun)
-
+    kept = killed_with_runs_finished_and_under_way(arguments, tmp_path / "out" / "runs")
     done = subprocess.run(arguments, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept, "a finished run was run again"
     runs = [RunFolder(p) for p in (tmp_path / "out" / "runs").iterdir()]
     assert len(runs) == 4
     assert all(run.finished for run in runs)
