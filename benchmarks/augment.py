@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from protofission.data.randaugment import NAMES
-from protofission.data.views import NATURAL
-from protofission.records import ViewName
-from protofission.rng import step_rng
+from protofission.core.records import ViewName
+from protofission.core.rng import step_rng
+from protofission.data.augment.natural_views import NATURAL
+from protofission.data.augment.randaugment import NAMES
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from reference import pil_operations as pil

@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from protofission.counting import Count, count_novel, count_parts
-from protofission.data.store import Store
+from protofission.core.cluster_count import Count, count_novel, count_parts
+from protofission.data.store.reader import Store
 
 SEEDS = range(3)
 POOL = 5000

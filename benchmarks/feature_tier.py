@@ -34,19 +34,19 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 
-from protofission.data.filling import BlockFeatures, fill
-from protofission.data.images import ImageSet, ImageSets
-from protofission.data.manifest import Block, Part, Plan
-from protofission.data.store import Store
-from protofission.embed import Images, ViewCounts, embed
-from protofission.experiment import Experiment
-from protofission.folder import RunFolder
+from protofission.core.options import override
+from protofission.data.image_sets import ImageSet, ImageSets
+from protofission.data.store.manifest import Block, Part, Plan
+from protofission.data.store.reader import Store
+from protofission.data.store.writer import BlockFeatures, fill
 from protofission.models.encoders import DEFAULT, encoder_named
-from protofission.options import override
-from protofission.presets import preset
-from protofission.run import perform
-from protofission.state import start
-from protofission.train import train
+from protofission.training.embed import Images, ViewCounts, embed
+from protofission.training.experiment import Experiment
+from protofission.training.loop import train
+from protofission.training.presets import preset
+from protofission.training.run import perform
+from protofission.training.run_folder import RunFolder
+from protofission.training.state import start
 
 CLASSES = 10
 

@@ -20,13 +20,13 @@ import protofission  # noqa: F401  first, as it says how idle threads wait, whic
 import torch
 from torch import Tensor, nn
 
-from protofission.experiment import Recipe
+from protofission.core.records import Layout, Sizes, Step, total
+from protofission.core.rng import step_rng
 from protofission.fission import FissionHead
 from protofission.methods import METHODS
 from protofission.models.heads import CosineHead
-from protofission.optimizers import optimizer_of
-from protofission.records import Layout, Sizes, Step, total
-from protofission.rng import step_rng
+from protofission.training.experiment import Recipe
+from protofission.training.optimizers import optimizer_of
 
 INPUTS, WIDTH, PROTOTYPES = 1280, 512, 5
 LAYOUT = Layout(128, 384, 2, 2)

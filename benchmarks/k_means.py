@@ -17,10 +17,10 @@ from statistics import fmean, stdev
 import torch
 from torch import Tensor
 
+from protofission.core.metrics import accuracy, auroc, contingency
 from protofission.data.datasets import DataSpec
 from protofission.data.splits import spec_of
-from protofission.metrics import accuracy, auroc, contingency
-from protofission.novel import clustered
+from protofission.training.novel_classes import clustered
 
 
 def judged(data: DataSpec, seed: int) -> list[float]:

@@ -25,13 +25,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from protofission.bundle import Bundle
-from protofission.data.feature_views import FeatureViews
-from protofission.data.images import TrainingData
-from protofission.learning import Learning, learned
+from protofission.data.augment.feature_views import FeatureViews
+from protofission.data.image_sets import TrainingData
 from protofission.models.encoders import DEFAULT, Encoder, encoder_named
-from protofission.predicting import predict
-from protofission.recognizer import Recognizer
+from protofission.triage.bundle import Bundle
+from protofission.triage.calibrated_model import Recognizer
+from protofission.triage.predict import predict
+from protofission.triage.quick_training import Learning, learned
 
 CLASSES = 10
 FILES = ((32, "jpeg"), (32, "png"), (256, "jpeg"), (256, "png"))

@@ -21,17 +21,17 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from protofission.data.images import TrainingData
-from protofission.data.views import NATURAL
-from protofission.experiment import Experiment, Recipe, experiment_of
+from protofission.core.records import Layout, Sizes, Step, total
+from protofission.core.rng import step_rng
+from protofission.data.augment.natural_views import NATURAL
+from protofission.data.image_sets import TrainingData
 from protofission.fission import FissionHead
 from protofission.methods import METHODS
 from protofission.models.backbones import backbone_named
 from protofission.models.heads import CosineHead
-from protofission.records import Layout, Sizes, Step, total
-from protofission.rng import step_rng
-from protofission.state import start
-from protofission.train import train
+from protofission.training.experiment import Experiment, Recipe, experiment_of
+from protofission.training.loop import train
+from protofission.training.state import start
 
 IMAGES = 4096
 

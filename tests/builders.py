@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from protofission.core.records import Layout, Output, Prototypes, Sizes, Step
 from protofission.fission import FissionHead
 from protofission.methods import Method
 from protofission.models.heads import (
@@ -22,7 +23,6 @@ from protofission.models.heads import (
     ReciprocalHead,
     StudentHead,
 )
-from protofission.records import Layout, Output, Prototypes, Sizes, Step
 from reference import prototypes as scalar
 from reference.methods import Key, Scene
 

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from protofission.bundle import Bundle
 from protofission.models.adapters import AdapterSpec
 from protofission.models.backbones import BackboneSpec
 from protofission.models.encoders.own import Own
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
-from protofission.recognizer import Recognizer
+from protofission.triage.bundle import Bundle
+from protofission.triage.calibrated_model import Recognizer
 
 SIDE = 8
 

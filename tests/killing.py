@@ -32,11 +32,11 @@ import sklearn.datasets
 import sklearn.metrics  # noqa: F401
 import torch._dynamo  # noqa: F401
 
-import protofission.session  # noqa: F401
+import protofission.training.console  # noqa: F401
 from protofission.cli import main
-from protofission.data.manifest import JOURNAL
-from protofission.embed import MOST_IMAGES
-from protofission.whole import is_partial
+from protofission.data.store.manifest import JOURNAL
+from protofission.system.whole_files import is_partial
+from protofission.training.embed import MOST_IMAGES
 
 
 @dataclass

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
-import protofission.journal as journal
-import protofission.predictor as predictor
-from protofission.errors import InputError
-from protofission.predicting import predict
+import protofission.triage.prediction_blocks as predictor
+import protofission.triage.prediction_journal as journal
+from protofission.core.errors import InputError
+from protofission.triage.predict import predict
 
 
 def die() -> None:

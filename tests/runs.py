@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from protofission.data.affine import DIGITS
+from protofission.core.options import override
+from protofission.data.augment.affine import DIGITS
 from protofission.data.datasets import Data
-from protofission.data.digits import load_digits
-from protofission.data.images import ImageSet, ImageSets, divide
+from protofission.data.image_sets import ImageSet, ImageSets, divide
+from protofission.data.readers.digits import load_digits
 from protofission.data.splits import orca_split
-from protofission.experiment import Experiment
-from protofission.options import override
-from protofission.presets import preset
+from protofission.training.experiment import Experiment
+from protofission.training.presets import preset
 
 
 def small(name: str, *assignments: str) -> Experiment:

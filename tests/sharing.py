@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from protofission.evaluate import predict
 from protofission.methods import METHODS
-from protofission.processes import ALONE, Processes, launched
-from protofission.state import start
-from protofission.train import train
+from protofission.system.distributed import ALONE, Processes, launched
+from protofission.training.evaluate import predict
+from protofission.training.loop import train
+from protofission.training.state import start
 from runs import digits, small
 
 SHARED = [name for name, method in METHODS.items() if not method.replays]

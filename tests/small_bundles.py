@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from protofission.bundle import Bundle
 from protofission.models.adapters import AdapterSpec
 from protofission.models.encoders import EncoderSpec
 from protofission.models.encoders.own import Own
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
-from protofission.recognizer import Recognizer
+from protofission.triage.bundle import Bundle
+from protofission.triage.calibrated_model import Recognizer
 
 WIDTH = 12
 FACTS = {"fingerprint": "of no encoder", "num_features": WIDTH, "size": 32}

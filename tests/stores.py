@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from protofission.data.given import store_features
-from protofission.data.store import Store
+from protofission.data.store.from_arrays import store_features
+from protofission.data.store.reader import Store
 
 CLASSES, WIDTH = 6, 12
 COUNTS = {"plain": 1, "weak": 3, "strong": 2, "simclr": 2}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from protofission.evaluate import Summary
-from protofission.folder import RunFolder
-from protofission.history import as_plain_json
-from protofission.metrics import Accuracy, PrototypeHealth
-from protofission.suite import Case, Run, Suite
+from protofission.core.metrics import Accuracy, PrototypeHealth
+from protofission.experiments.suite import Case, Run, Suite
+from protofission.system.json_files import to_json
+from protofission.training.evaluate import Summary
+from protofission.training.run_folder import RunFolder
 
 HOSTILE = '<b>|=1+1&"x"_%'
 ROWS = ("orca", "orca+pf", "fixmatch", HOSTILE)
@@ -27,7 +27,7 @@ def summary(seen: float, novel: float, every: float, auc: float = 0.9) -> Summar
 
 def finish(run: Run, numbers: Summary) -> None:
     """Write the folder of a finished run."""
-    run.folder.write("metrics.json", as_plain_json(asdict(numbers)))
+    run.folder.write("metrics.json", to_json(asdict(numbers)))
     run.folder.write("finished", "")
 
 

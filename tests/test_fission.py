@@ -14,7 +14,8 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from builders import normal, output_of, rng
-from protofission.errors import InputError
+from protofission.core.errors import InputError
+from protofission.core.records import NO_CLASS
 from protofission.fission import (
     FissionHead,
     assignments,
@@ -32,7 +33,6 @@ from protofission.fission import (
     similarity,
     unit,
 )
-from protofission.records import NO_CLASS
 from reference import prototypes as scalar
 from reference.risks import cross_entropy
 

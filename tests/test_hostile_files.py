@@ -17,9 +17,9 @@ import pytest
 from bundles import bundle_at
 from conftest import Call, Said
 from pictures import picture
-from protofission.errors import InputError
-from protofission.folder import RunFolder
-from protofission.run import perform
+from protofission.core.errors import InputError
+from protofission.training.run import perform
+from protofission.training.run_folder import RunFolder
 from runs import digits, small
 from stores import made
 
@@ -168,7 +168,7 @@ def test_a_pipe_among_images_is_left_out(name: str, call: Call, home: Path) -> N
 def test_a_file_that_becomes_a_pipe_after_it_was_listed_is_left_out(
     call: Call, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from protofission.data import folders
+    from protofission.data.readers import image_folders as folders
 
     path = home / "photos" / "cat" / "1.png"
     listed = folders.listed
@@ -201,8 +201,9 @@ def test_a_pipe_in_the_cache_is_made_anew(name: str, call: Call, home: Path) -> 
 def test_a_pipe_beside_a_network_is_not_waited_for(home: Path) -> None:
     pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
-    from protofission.models.encoders.onnx_files import Onnx
     from test_encoders_onnx import external, model
+
+    from protofission.models.encoders.onnx_files import Onnx
 
     (home / "net.onnx").write_bytes(model(kernel=external("kernel", "kernel.bin", (5, 3, 3, 3))))
     assert onnx.load(home / "net.onnx", load_external_data=False).graph.initializer
@@ -301,7 +302,7 @@ def test_deep_and_repeated_json_of_a_run_is_named(name: str, home: Path) -> None
 
 
 def test_a_state_whose_progress_is_nonsense_is_named(home: Path) -> None:
-    from protofission.sealed_tensors import sealed, unsealed
+    from protofission.system.tensor_files import sealed, unsealed
 
     path, run = home / "begun" / "state.safetensors", RunFolder(home / "begun")
     tensors, texts = unsealed(path.read_bytes())

@@ -5,59 +5,72 @@ import subprocess
 import sys
 from pathlib import Path
 
-LAYERS = [
-    ["__init__", "errors", "plain_files"],
-    ["clusters", "extras", "memory", "options", "paths", "records", "rng", "threads", "whole"],
-    ["calibration", "counting", "exact", "typed_json", "workers"],
-    ["products", "risks", "scores", "metrics"],
-    ["fission", "processes", "sealed_tensors"],
-    ["models"],
-    ["methods", "novel", "recognizer"],
-    ["data"],
-    ["experiment"],
-    ["passes", "presets", "optimizers", "schedules"],
-    ["state"],
-    ["train"],
-    ["embed", "evaluate", "learning"],
-    ["fitted", "history", "rows", "trunks"],
-    ["bundle_format", "estimator", "folder", "journal", "material"],
-    ["bundle", "run"],
-    ["export", "predictor", "suite"],
-    ["predicting"],
-    ["cards", "diagnosis", "drift", "report"],
-    ["session"],
-    ["demo", "fitting", "suites"],
+LEVELS = [
+    ["core"],
+    ["fission", "system"],
+    ["data", "models"],
+    ["methods"],
+    ["training"],
+    ["pages"],
+    ["experiments", "triage"],
     ["cli"],
     ["__main__"],
 ]
-"""From the bottom up: a file imports from its own layer's folder, or from layers below."""
+"""From the bottom up: a room imports from rooms of lower levels, and from no other."""
 
 
-def layer(part: str) -> int:
-    return next(height for height, names in enumerate(LAYERS) if part in names)
+def level(room: str) -> int:
+    return next(height for height, rooms in enumerate(LEVELS) if room in rooms)
 
 
-def imported(path: Path) -> set[str]:
-    """The parts of the package that a file imports, at its top or inside its functions."""
-    parts = set()
+def imported_rooms(path: Path) -> set[str]:
+    """The rooms that a file imports from, at its top or inside its functions."""
+    rooms = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module] if node.module != "protofission" else ["protofission.__init__"]
+            assert node.level == 0, f"{path} has a relative import"
+            names = [node.module]
+            if node.module == "protofission":  # a room, or a name that the package itself has
+                names = [f"protofission.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        parts |= {name.split(".")[1] for name in names if name.startswith("protofission.")}
-    return parts
+        rooms |= {name.split(".")[1] for name in names if name.startswith("protofission.")}
+    return rooms - {"__version__"}
 
 
 def test_imports_point_one_way(project: Path) -> None:
     package = project / "src" / "protofission"
+    seen = set()
     for path in package.rglob("*.py"):
-        part = path.relative_to(package).parts[0].removesuffix(".py")
-        if part == "__init__":
+        room = path.relative_to(package).parts[0].removesuffix(".py")
+        if room == "__init__":
             continue  # it names what it offers, and imports it on first use
-        for other in imported(path) - {part}:
-            assert layer(other) < layer(part), f"{path.name} imports {other}"
+        seen.add(room)
+        for other in imported_rooms(path) - {room}:
+            assert level(other) < level(room), f"{path.relative_to(package)} imports {other}"
+    assert seen == {room for rooms in LEVELS for room in rooms}
+
+
+def test_the_rooms_are_few_and_say_what_they_are(project: Path) -> None:
+    package = project / "src" / "protofission"
+    entries = {path.name for path in package.iterdir() if not path.name.startswith("__")}
+    assert len(entries - {"py.typed"}) <= 12
+    for folder in {path.parent for path in package.rglob("*.py")}:
+        sentence = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+        assert sentence.partition("\n")[0].endswith("."), f"{folder} does not say what it is"
+
+
+def test_prediction_loads_neither_the_loop_nor_the_methods() -> None:
+    code = (
+        "import protofission.triage.predict, sys;"
+        "print(*(name for name in sys.modules if name.startswith('protofission.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert "protofission.triage.calibrated_model" in loaded
+    assert not [n for n in loaded if n.startswith(("protofission.methods", "protofission.cli"))]
+    assert "protofission.training.loop" not in loaded
 
 
 def test_importing_the_package_does_not_import_torch() -> None:

@@ -122,7 +122,9 @@ open("../work/c", "w").close()
 
 def test_onnxruntime_is_kept_from_reporting(traced: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    code = "import protofission.extras as e; e.needed('onnxruntime', 'onnx', 'A test')"
+    code = (
+        "from protofission.system.optional_libraries import needed as n; n('onnxruntime', '', '')"
+    )
     used = [sys.executable, "-c", code]
     _, lines = calls(traced, used, tmp_path / "quiet")
     assert strays(lines, tmp_path / "quiet") == []

@@ -16,38 +16,38 @@ for _variable in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from protofission.bundle import Bundle, load
-    from protofission.errors import InputError
-    from protofission.estimator import PrototypeFissionClassifier
-    from protofission.experiment import Experiment
+    from protofission.core.errors import InputError
+    from protofission.core.options import override
+    from protofission.core.scores import SCORES
     from protofission.fission import FissionHead, fission_loss
-    from protofission.fitted import FitOptions
-    from protofission.fitting import fit
     from protofission.methods import METHODS, WithFission
-    from protofission.options import override
-    from protofission.predicting import predict
-    from protofission.presets import PRESETS, preset
-    from protofission.rows import Row
-    from protofission.scores import SCORES
+    from protofission.training.experiment import Experiment
+    from protofission.training.presets import PRESETS, preset
+    from protofission.triage.bundle import Bundle, load
+    from protofission.triage.estimator import PrototypeFissionClassifier
+    from protofission.triage.fit import fit
+    from protofission.triage.fit_model import FitOptions
+    from protofission.triage.predict import predict
+    from protofission.triage.prediction_table import Row
 
 _HOMES = {
-    "Bundle": "bundle",
-    "load": "bundle",
-    "FitOptions": "fitted",
-    "fit": "fitting",
-    "predict": "predicting",
-    "InputError": "errors",
-    "PrototypeFissionClassifier": "estimator",
-    "Experiment": "experiment",
-    "override": "options",
+    "Bundle": "triage.bundle",
+    "load": "triage.bundle",
+    "FitOptions": "triage.fit_model",
+    "fit": "triage.fit",
+    "predict": "triage.predict",
+    "InputError": "core.errors",
+    "PrototypeFissionClassifier": "triage.estimator",
+    "Experiment": "training.experiment",
+    "override": "core.options",
     "FissionHead": "fission",
     "fission_loss": "fission",
     "METHODS": "methods",
     "WithFission": "methods",
-    "PRESETS": "presets",
-    "preset": "presets",
-    "Row": "rows",
-    "SCORES": "scores",
+    "PRESETS": "training.presets",
+    "preset": "training.presets",
+    "Row": "triage.prediction_table",
+    "SCORES": "core.scores",
 }
 
 

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import require, unknown
-from protofission.products import cosines
-from protofission.records import Output, Prototypes
+from protofission.core.errors import require, unknown
+from protofission.core.products import cosines
+from protofission.core.records import Output, Prototypes
 
 Similarity = Literal["cosine", "euclidean", "mahalanobis"]
 

@@ -12,7 +12,8 @@ BLOCK = 16
 
 def make_small() -> None:
     """Let features and rows be computed in small blocks, by other processes without delay."""
-    from protofission import embed, predictor
+    from protofission.training import embed
+    from protofission.triage import prediction_blocks as predictor
 
     for module in (embed, predictor):
         setattr(module, "MOST_IMAGES", BLOCK)  # noqa: B010  (as modules have no types)

@@ -1,1 +1,1 @@
-"""Image sets, splits, augmentation and batches."""
+"""Images and features: readers, splits, augmentation, the feature store, batches."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from protofission.data.augmentations import Augmentations, Wanted
-from protofission.data.images import TrainingData
-from protofission.errors import require
-from protofission.records import WHOLE, Batch, Layout, Share, Views
-from protofission.rng import step_rng
+from protofission.core.errors import require
+from protofission.core.records import WHOLE, Batch, Layout, Share, Views
+from protofission.core.rng import step_rng
+from protofission.data.augment.views import Augmentations, Wanted
+from protofission.data.image_sets import TrainingData
 
 
 class IndexStream:

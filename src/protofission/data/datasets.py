@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from protofission.data.affine import DIGITS
-from protofission.data.augmentations import Augmentations
-from protofission.data.cifar import load_cifar10, load_cifar100
-from protofission.data.digits import load_digits
-from protofission.data.idx import load_fashion_mnist, load_mnist
-from protofission.data.imagenet100 import load_imagenet100
-from protofission.data.images import ImageSets, TestData, TrainingData, divide
+from protofission.core.errors import InputError, require, unknown
+from protofission.core.options import NAMED
+from protofission.data.augment.affine import DIGITS
+from protofission.data.augment.natural_views import NATURAL, NATURAL_24, NATURAL_ORCA, NATURAL_USB
+from protofission.data.augment.views import Augmentations
+from protofission.data.image_sets import ImageSets, TestData, TrainingData, divide
+from protofission.data.readers.cifar import load_cifar10, load_cifar100
+from protofission.data.readers.digits import load_digits
+from protofission.data.readers.idx import load_fashion_mnist, load_mnist
+from protofission.data.readers.imagenet100 import load_imagenet100
 from protofission.data.splits import Labeling, Split, SplitSpec, spec_of
-from protofission.data.store import Store, StoredViews, divide_store
-from protofission.data.views import NATURAL, NATURAL_24, NATURAL_ORCA, NATURAL_USB
-from protofission.errors import InputError, require, unknown
-from protofission.options import NAMED
+from protofission.data.store.reader import Store, StoredViews, divide_store
 
 
 def _embedded(folder: str | None) -> ImageSets:

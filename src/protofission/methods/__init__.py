@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from protofission.errors import unknown
+from protofission.core.errors import unknown
 from protofission.methods.base import Adam, Method
 from protofission.methods.cgdl import Cgdl
 from protofission.methods.cpl import Cpl
@@ -23,7 +23,7 @@ from protofission.methods.rankstats import RankStats
 from protofission.methods.reciprocal import Arpl, Rpl
 from protofission.methods.simclr import SimCLR, SimCLRKMeans
 from protofission.methods.simgcd import SimGCD
-from protofission.methods.step import Unzipping
+from protofission.methods.step_ood import Unzipping
 from protofission.methods.supervised import Supervised
 from protofission.methods.t2t import T2T
 from protofission.methods.with_fission import WithFission

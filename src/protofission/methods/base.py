@@ -15,9 +15,8 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import check_choices, check_positive, require
-from protofission.models.heads import HeadSpec
-from protofission.records import (
+from protofission.core.errors import check_choices, check_positive, require
+from protofission.core.records import (
     NO_CLASS,
     Output,
     Sizes,
@@ -27,7 +26,8 @@ from protofission.records import (
     Terms,
     Views,
 )
-from protofission.risks import Sigma, Softmax
+from protofission.core.risks import Sigma, Softmax
+from protofission.models.heads import HeadSpec
 
 T = TypeVar("T", bound=Targets)
 

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import check_positive, require
+from protofission.core.errors import check_positive, require
+from protofission.core.records import Output, Sizes, Step, Survey, Targets, Term, Terms
 from protofission.fission import WIDEST, check_sizes, random_directions
 from protofission.methods.base import Adam, Method, label_rows
-from protofission.methods.maps import Map
-from protofission.records import Output, Sizes, Step, Survey, Targets, Term, Terms
+from protofission.methods.parts.linear_map import Map
 
 LEAST_VARIANCE = 1e-6
 """Of any Gaussian of the ladder."""

@@ -10,10 +10,10 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import Output, Step, Targets, Term, Terms
 from protofission.methods.base import Method, label_rows
 from protofission.models.heads import HeadSpec
-from protofission.records import Output, Step, Targets, Term, Terms
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import check_positive, require
+from protofission.core.errors import check_positive, require
+from protofission.core.records import Output, Sizes, Step, Targets, Term, Terms, Views, total
 from protofission.fission import WIDEST, check_sizes
 from protofission.methods.base import Adam, Method, label_rows
-from protofission.methods.inner import SmallNet, after_step, net_of
-from protofission.methods.ramps import risen
-from protofission.records import Output, Sizes, Step, Targets, Term, Terms, Views, total
+from protofission.methods.parts.inner_step import SmallNet, after_step, net_of
+from protofission.methods.parts.ramps import risen
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import NO_CLASS, Step, Targets, Term, Terms, Views
+from protofission.core.risks import Sigmoid
 from protofission.methods.base import Method, label_rows
 from protofission.models.heads import HeadSpec
-from protofission.records import NO_CLASS, Step, Targets, Term, Terms, Views
-from protofission.risks import Sigmoid
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import NO_CLASS, Output, Sizes, Step, Targets, Term, Terms, Views
 from protofission.fission import WIDEST, check_sizes, random_directions
 from protofission.methods.base import Method, label_rows
 from protofission.methods.openmatch import OneVsAll, Verdicts, ova_loss
-from protofission.records import NO_CLASS, Output, Sizes, Step, Targets, Term, Terms, Views
 
 
 class Opinions(NamedTuple):

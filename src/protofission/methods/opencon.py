@@ -8,14 +8,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import NO_CLASS, Output, Step, Targets, Term, Terms, Views
 from protofission.fission import unit
 from protofission.methods.base import Method, Novel, label_rows
-from protofission.methods.contrast import class_contrast
 from protofission.methods.orca import negative_entropy
+from protofission.methods.parts.contrast import class_contrast
 from protofission.methods.simclr import nt_xent
 from protofission.models.heads import HeadSpec
-from protofission.records import NO_CLASS, Output, Step, Targets, Term, Terms, Views
 
 
 @dataclass(frozen=True)

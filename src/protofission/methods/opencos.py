@@ -8,10 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import require
-from protofission.fission import unit
-from protofission.methods.base import Method, label_rows
-from protofission.records import (
+from protofission.core.errors import require
+from protofission.core.records import (
     NO_CLASS,
     Output,
     Sizes,
@@ -22,6 +20,8 @@ from protofission.records import (
     Terms,
     Views,
 )
+from protofission.fission import unit
+from protofission.methods.base import Method, label_rows
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import check_positive, require
-from protofission.fission import WIDEST, check_sizes, unit
-from protofission.methods.base import Adam, Method, Novel, label_rows
-from protofission.methods.inner import SmallNet, after_step, net_of
-from protofission.methods.orca import negative_entropy
-from protofission.records import (
+from protofission.core.errors import check_positive, require
+from protofission.core.records import (
     NO_CLASS,
     Output,
     Sizes,
@@ -26,6 +22,10 @@ from protofission.records import (
     Views,
     total,
 )
+from protofission.fission import WIDEST, check_sizes, unit
+from protofission.methods.base import Adam, Method, Novel, label_rows
+from protofission.methods.orca import negative_entropy
+from protofission.methods.parts.inner_step import SmallNet, after_step, net_of
 
 MOST = 1000
 """Images of the pool that a novel class can choose for the second stage."""

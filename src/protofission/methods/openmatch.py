@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import NO_CLASS, Output, Sizes, Step, Targets, Term, Terms, Views
 from protofission.fission import random_directions
 from protofission.methods.base import Method, label_rows
-from protofission.records import NO_CLASS, Output, Sizes, Step, Targets, Term, Terms, Views
 
 
 class Verdicts(NamedTuple):

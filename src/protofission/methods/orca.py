@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
+from protofission.core.threads import all_threads
 from protofission.methods.base import Method, Novel
 from protofission.models.heads import HeadSpec
-from protofission.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
-from protofission.threads import all_threads
 
 
 @dataclass(frozen=True)

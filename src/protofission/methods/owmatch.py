@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 from protofission.fission import check_sizes
 from protofission.methods.base import Method, Novel, label_rows
 from protofission.models.heads import HeadSpec
-from protofission.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 
 
 @dataclass(frozen=True)

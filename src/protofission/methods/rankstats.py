@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import NO_CLASS, Step, Targets, Term, Terms, Views
 from protofission.fission import check_sizes
 from protofission.methods.base import Method, Novel, label_rows
-from protofission.methods.ramps import risen
-from protofission.records import NO_CLASS, Step, Targets, Term, Terms, Views
+from protofission.methods.parts.ramps import risen
 
 TINY = 1e-7
 """Added to a probability under a logarithm."""

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from protofission.core.records import Step, Targets, Term, Terms, Views
 from protofission.methods.base import Method, Novel, label_rows
 from protofission.models.heads import HeadSpec
-from protofission.records import Step, Targets, Term, Terms, Views
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 from protofission.fission import WIDEST, check_sizes, random_directions
 from protofission.methods.base import Method, Novel, label_rows
-from protofission.methods.contrast import class_contrast
 from protofission.methods.orca import negative_entropy
+from protofission.methods.parts.contrast import class_contrast
 from protofission.methods.simclr import nt_xent
 from protofission.models.heads import HeadSpec
-from protofission.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 
 
 @dataclass(frozen=True)

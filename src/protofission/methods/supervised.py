@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from protofission.core.records import Step, Targets, Term, Terms
 from protofission.methods.base import Method, label_rows
-from protofission.records import Step, Targets, Term, Terms
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import (
+    NO_CLASS,
+    Output,
+    Sizes,
+    Step,
+    Survey,
+    Targets,
+    Term,
+    Terms,
+    Views,
+)
 from protofission.fission import WIDEST, check_sizes
 from protofission.methods.base import Method, label_rows
-from protofission.methods.maps import Map
+from protofission.methods.parts.linear_map import Map
 from protofission.methods.simclr import nt_xent
-from protofission.records import NO_CLASS, Output, Sizes, Step, Survey, Targets, Term, Terms, Views
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import require
+from protofission.core.errors import require
+from protofission.core.records import (
+    NO_CLASS,
+    Output,
+    Sizes,
+    Step,
+    Survey,
+    Term,
+    Terms,
+    total,
+)
 from protofission.fission import (
     assignments,
     class_usage,
@@ -20,16 +30,6 @@ from protofission.fission import (
 )
 from protofission.methods.base import Method, T
 from protofission.models.heads import HeadSpec
-from protofission.records import (
-    NO_CLASS,
-    Output,
-    Sizes,
-    Step,
-    Survey,
-    Term,
-    Terms,
-    total,
-)
 
 
 @dataclass(frozen=True)

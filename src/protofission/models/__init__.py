@@ -1,1 +1,1 @@
-"""Backbones and heads."""
+"""Backbones, adapters, heads and encoders, and the weights that they start from."""

@@ -10,11 +10,11 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import check_choices, require
+from protofission.core.errors import check_choices, require
+from protofission.core.memory_limits import Extent
+from protofission.core.products import linear
 from protofission.fission import check_sizes
-from protofission.memory import Extent
 from protofission.models.backbones import Statistics
-from protofission.products import linear
 
 LEAST = 0.03
 """The least deviation that a feature is divided by, as a share of the largest."""

@@ -13,9 +13,9 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import check_choices, require, unknown
+from protofission.core.errors import check_choices, require, unknown
+from protofission.core.memory_limits import Extent
 from protofission.fission import check_sizes
-from protofission.memory import Extent
 
 MOST_FEATURES = 8192
 MOST_BLOCKS = 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protofission.errors import unknown
+from protofission.core.errors import unknown
 from protofission.models.adapters import ADAPTERS, Adapter, AdapterSpec
 from protofission.models.backbones import BACKBONES, Backbone, BackboneSpec
 

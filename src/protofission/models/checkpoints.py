@@ -17,10 +17,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import InputError, printable, require
+from protofission.core.errors import InputError, printable, require
+from protofission.core.options import as_text
 from protofission.models.backbones import Backbone, BackboneSpec, PreactivatedBlock
 from protofission.models.weight_files import card_of, few, read_tensors
-from protofission.options import as_text
 
 COLUMNS = 80
 

@@ -11,7 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import check_choices, require
+from protofission.core.errors import check_choices, require
+from protofission.core.memory_limits import Extent
+from protofission.core.records import Output, Prototypes
 from protofission.fission import (
     FissionHead,
     Similarity,
@@ -23,8 +25,6 @@ from protofission.fission import (
     similarity,
     unit,
 )
-from protofission.memory import Extent
-from protofission.records import Output, Prototypes
 
 
 class LinearHead(nn.Module):

@@ -6,8 +6,8 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from protofission.core.records import Output
 from protofission.models.bodies import Body
-from protofission.records import Output
 
 
 class Model(nn.Module):

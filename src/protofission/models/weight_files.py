@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from protofission.errors import InputError, printable, require, unknown
-from protofission.plain_files import open_plain, read_plain
-from protofission.sealed_tensors import OURS, texts_of, unsealed
-from protofission.typed_json import parsed_json, read_json, typed
+from protofission.core.errors import InputError, printable, require, unknown
+from protofission.system.json_files import parsed_json, read_json, typed
+from protofission.system.plain_files import open_plain, read_plain
+from protofission.system.tensor_files import OURS, texts_of, unsealed
 
 SHOWN = 3
 """How many tensors of one kind a refusal names."""
@@ -32,7 +32,7 @@ DEEPEST = 8
 
 def packaged() -> dict[str, Traversable]:
     """The files of the weights that come with the package, by name."""
-    folder = resources.files("protofission") / "weights"
+    folder = resources.files("protofission.models") / "weights"
     files = folder.iterdir() if folder.is_dir() else iter(())
     found = {file.name: file for file in files if file.name.endswith(".safetensors")}
     return {name.removesuffix(".safetensors"): found[name] for name in sorted(found)}

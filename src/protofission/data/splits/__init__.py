@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from protofission.core.errors import InputError, unknown
 from protofission.data.splits.animals import Ds3lCodeSplit, OliverSplit
 from protofission.data.splits.coarse import CoarseSplit
 from protofission.data.splits.files import read_split, write_split
@@ -16,7 +17,6 @@ from protofission.data.splits.openset import IoMatchSplit, OpenMatchSplit
 from protofission.data.splits.openworld import GcdSplit, OpenLdnSplit, OrcaSplit
 from protofission.data.splits.spec import SplitSpec, build
 from protofission.data.splits.split import PARTS, Indices, Split
-from protofission.errors import InputError, unknown
 
 __all__ = [
     "PARTS",

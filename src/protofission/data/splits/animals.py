@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from protofission.core.errors import InputError, require
 from protofission.data.splits.labeling import Labeling, joined
 from protofission.data.splits.spec import (
     Parts,
@@ -17,7 +18,6 @@ from protofission.data.splits.spec import (
     chosen_classes,
 )
 from protofission.data.splits.split import Indices
-from protofission.errors import InputError, require
 
 ANIMALS = (2, 3, 4, 5, 6, 7)
 """CIFAR-10's bird, cat, deer, dog, frog and horse."""

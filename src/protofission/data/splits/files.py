@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from protofission.core.errors import InputError
 from protofission.data.splits.split import PARTS, Indices, Split
-from protofission.errors import InputError
-from protofission.typed_json import read_json
-from protofission.whole import write_whole
+from protofission.system.json_files import read_json
+from protofission.system.whole_files import write_whole
 
 FORMAT = "protofission split, version 1"
 MOST_BYTES = 2**28

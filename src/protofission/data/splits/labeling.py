@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from protofission.core.errors import InputError, require
 from protofission.data.splits.split import Indices
-from protofission.errors import InputError, require
 
 if TYPE_CHECKING:
-    from protofission.data.images import ImageSets
+    from protofission.data.image_sets import ImageSets
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
+from protofission.core.errors import InputError, require
 from protofission.data.splits.labeling import Labeling, evenly, in_drawn_order, joined
 from protofission.data.splits.spec import (
     Parts,
@@ -15,7 +16,6 @@ from protofission.data.splits.spec import (
     first_classes,
 )
 from protofission.data.splits.split import Indices
-from protofission.errors import InputError, require
 
 LABELS_PER_CLASS = {10: 400, 100: 100}
 """The paper's labels of each seen class, by the number of classes."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from protofission.core.errors import require
 from protofission.data.splits.labeling import Labeling, all_but, joined
 from protofission.data.splits.spec import Parts, SplitSpec, check_share, first_classes
 from protofission.data.splits.split import Indices
-from protofission.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal, get_type_hints
 
 import numpy as np
 
+from protofission.core.errors import UnknownKeyError, check_choices, not_known, require
+from protofission.core.options import as_text, parsed
 from protofission.data.splits.labeling import Labeling
 from protofission.data.splits.split import PARTS, Indices, Split, no_indices
-from protofission.errors import UnknownKeyError, check_choices, not_known, require
-from protofission.options import as_text, parsed
 
 
 @dataclass(frozen=True)

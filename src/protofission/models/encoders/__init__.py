@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from protofission.errors import InputError, not_known, require
+from protofission.core.errors import InputError, not_known, require
 from protofission.models.encoders.base import Encoder, EncoderSpec
 from protofission.models.encoders.efficientnet import EfficientNetLite0
 from protofission.models.encoders.huggingface import Transformers

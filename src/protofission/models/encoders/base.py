@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import printable, require
+from protofission.core.errors import printable, require
 from protofission.models.encoders.preprocessing import Preprocessing
 
 ACCELERATED = 256

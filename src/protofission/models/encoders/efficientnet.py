@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from protofission.errors import InputError, require
-from protofission.extras import needed
+from protofission.core.errors import InputError, require
+from protofission.core.options import FIXED
 from protofission.models.encoders.base import Encoder, fingerprint_of
 from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
 from protofission.models.weight_files import read_tensors
-from protofission.options import FIXED
+from protofission.system.optional_libraries import needed
 
 NAME = "efficientnet-lite0"
 STRIDE = 32

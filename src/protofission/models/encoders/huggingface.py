@@ -20,8 +20,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from protofission.errors import InputError, check_choices, printable, require, unknown
-from protofission.extras import needed
+from protofission.core.errors import InputError, check_choices, printable, require, unknown
+from protofission.core.options import FIXED
 from protofission.models.encoders.base import (
     Encoder,
     check_features,
@@ -32,9 +32,9 @@ from protofission.models.encoders.base import (
 from protofission.models.encoders.preprocessing import LARGEST, STANDARDS, Pixels, Preprocessing
 from protofission.models.encoders.stated import stated_preprocessing
 from protofission.models.weight_files import few
-from protofission.options import FIXED
-from protofission.plain_files import open_plain
-from protofission.typed_json import read_json, typed
+from protofission.system.json_files import read_json, typed
+from protofission.system.optional_libraries import needed
+from protofission.system.plain_files import open_plain
 
 CHUNK = 16
 INDEX = "model.safetensors.index.json"

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from protofission.errors import InputError, check_choices, printable, require, unknown
-from protofission.extras import needed
+from protofission.core.errors import InputError, check_choices, printable, require, unknown
+from protofission.core.options import FIXED
 from protofission.models.encoders.base import Encoder, check_features, probe, reason_of
 from protofission.models.encoders.onnx_data import MalformedError, data_files
 from protofission.models.encoders.preprocessing import LARGEST, Pixels, Preprocessing
-from protofission.options import FIXED
-from protofission.plain_files import open_plain, read_plain
+from protofission.system.optional_libraries import needed
+from protofission.system.plain_files import open_plain, read_plain
 
 CHUNK = 16
 PIECE = 2**20

@@ -9,7 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from protofission.errors import InputError, printable, require, unknown
+from protofission.core.errors import InputError, printable, require, unknown
+from protofission.core.options import FIXED
 from protofission.models.backbones import (
     BACKBONES,
     PIXELS,
@@ -23,8 +24,7 @@ from protofission.models.checkpoints import check_origin, compare, load_backbone
 from protofission.models.encoders.base import Encoder, fingerprint_of
 from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
 from protofission.models.weight_files import card_of, read_tensors
-from protofission.options import FIXED
-from protofission.typed_json import typed
+from protofission.system.json_files import typed
 
 SIZES = {
     "digits": 8,

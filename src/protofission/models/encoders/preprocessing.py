@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from protofission.errors import require
+from protofission.core.errors import require
 from protofission.models.backbones import PIXELS
 
 LARGEST = 4096

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from protofission.errors import InputError, printable
+from protofission.core.errors import InputError, printable
 from protofission.models.encoders.preprocessing import STANDARDS, Filter, Preprocessing
-from protofission.typed_json import read_json, typed
+from protofission.system.json_files import read_json, typed
 
 FILTERS: dict[int, Filter] = {2: "bilinear", 3: "bicubic"}
 """By Pillow's numbers."""

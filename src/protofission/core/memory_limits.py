@@ -1,0 +1,56 @@
+"""Memory that a model will take, estimated from its sizes before any of it is taken."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from protofission.core.errors import require
+
+LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+"""Where Linux says how much memory a container may take, if it is limited."""
+
+
+class Extent(NamedTuple):
+    """How many numbers a part of a model holds."""
+
+    weights: int
+    row: int
+    """Of its largest layer, for one row of a batch."""
+    out: int
+    """That come out, for one row of a batch."""
+
+
+def require_memory(needed: int, what: str) -> None:
+    """Refuse what takes more bytes than are free."""
+    free = free_memory()
+    require(
+        needed <= free,
+        f"{what} would take about {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are "
+        "free: lower one of these numbers.",
+    )
+
+
+def free_memory() -> int:
+    """Bytes that this process may still take: what the machine can spare, and its container."""
+    found = [_spare()]
+    for limit in map(Path, LIMITS):
+        with suppress(OSError, ValueError):  # none, or "max"
+            found.append(int(limit.read_text()))
+    return min(found)
+
+
+def _spare() -> int:
+    """Bytes that the machine can spare; all it has, where only that is known."""
+    with suppress(OSError):
+        told = Path("/proc/meminfo").read_text()
+        found = re.findall(r"^(?:MemAvailable|SwapFree): +(\d+) kB$", told, re.MULTILINE)
+        if found:
+            return 1024 * sum(map(int, found))
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

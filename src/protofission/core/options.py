@@ -1,0 +1,166 @@
+"""Frozen dataclasses as options: dotted keys, typed texts, and what each field means.
+
+Overrides copy; they refuse what they do not know, and name what they do.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import math
+import textwrap
+import types
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from protofission.core.errors import InputError, UnknownKeyError, hints, not_known, require, unknown
+
+Value = TypeVar("Value")
+
+FIXED, NAMED = "fixed", "named"
+"""Metadata of a field: it cannot be overridden, True or the reason; a function that gives its value
+for a name."""
+LARGEST = 2.0**128 * (1 - 2.0**-24)
+"""The largest float32: weights and losses are computed in it."""
+
+
+def override(value: Value, assignment: str) -> Value:
+    """A copy with one option changed by `key=value`, where a key is a dotted path.
+
+    A key that a method with fission does not have is looked for in its base, so that
+    `method.entropy_weight=2` means the same for `orca` and `orca+pf`.
+    """
+    key, separator, text = assignment.partition("=")
+    require(
+        bool(separator and key),
+        f"{assignment!r} is not of the form key=value: for instance recipe.epochs=20.",
+    )
+    key = key.strip()
+    try:
+        changed: Value = _replaced(value, key.split("."), text.strip(), key)
+    except _NoSuchKeyError as miss:
+        guesses = [known.replace("base.", "") for known in options(value)]
+        raise UnknownKeyError(not_known("key", key, miss.siblings, guesses)) from None
+    return changed
+
+
+@dataclass(frozen=True)
+class Option:
+    """A value that can be overridden, and what its class says of it."""
+
+    value: Any
+    meaning: str
+
+
+def options(value: Any, prefix: str = "") -> dict[str, Option]:
+    """All dotted keys of an experiment with their values and meanings."""
+    found: dict[str, Option] = {}
+    kind: type = type(value)
+    meanings = _field_docs(kind)
+    for item in dataclasses.fields(value):
+        inner = getattr(value, item.name)
+        if dataclasses.is_dataclass(inner):
+            found |= options(inner, f"{prefix}{item.name}.")
+        else:
+            found[prefix + item.name] = Option(inner, meanings.get(item.name, ""))
+    return found
+
+
+@functools.cache
+def _field_docs(kind: type) -> dict[str, str]:
+    """The strings below a dataclass's fields, its bases' included."""
+    docs: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        try:
+            (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError):
+            continue  # defined where no source is kept, as in a notebook
+        for field_, doc in itertools.pairwise(getattr(body, "body", [])):
+            match field_, doc:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    docs[name] = " ".join(text.split())
+    return docs
+
+
+class _NoSuchKeyError(Exception):
+    """A path that leads nowhere, with the names that would have led on."""
+
+    def __init__(self, siblings: list[str]) -> None:
+        super().__init__()
+        self.siblings = siblings
+
+
+def _replaced(value: Any, path: list[str], text: str, key: str) -> Any:
+    name, *rest = path
+    items = {item.name: item for item in dataclasses.fields(value)}
+    if name not in items and "base" in items:
+        return dataclasses.replace(value, base=_replaced(value.base, path, text, key))
+    if name not in items:
+        prefix = key.removesuffix(".".join(path))
+        raise _NoSuchKeyError([prefix + known for known in items])
+    fixed = items[name].metadata.get(FIXED, not items[name].init)
+    why = fixed if isinstance(fixed, str) else "it comes with what it is the name of"
+    require(not fixed, f"{key} cannot be set: {why}.")
+    inner = getattr(value, name)
+    if not rest and NAMED in items[name].metadata:
+        return dataclasses.replace(value, **{name: items[name].metadata[NAMED](text)})
+    if dataclasses.is_dataclass(inner):
+        require(
+            bool(rest),
+            f"{key!r} is a group of options: name one of them, such as "
+            f"{key}.{dataclasses.fields(inner)[0].name}.",
+        )
+        return dataclasses.replace(value, **{name: _replaced(inner, rest, text, key)})
+    require(not rest, f"{key!r} goes too deep: {name!r} has no options of its own.")
+    wanted = hints(type(value))[name]
+    return dataclasses.replace(value, **{name: parsed(text, wanted, key)})
+
+
+def parsed(text: str, wanted: Any, key: str) -> Any:
+    """A text as a value of the wanted type, which a refusal calls `key`."""
+    origin, choices = get_origin(wanted), get_args(wanted)
+    if origin in (Union, types.UnionType):
+        if text.lower() == "none":
+            return None
+        return parsed(text, next(kind for kind in choices if kind is not type(None)), key)
+    if origin is Literal:
+        if text not in choices:
+            raise unknown(f"value of {key}:", text, choices)
+        return text
+    if origin is tuple:
+        return tuple(parsed(part.strip(), choices[0], key) for part in text.split(","))
+    if wanted is bool:
+        if text.lower() not in ("true", "false"):
+            raise InputError(f"{key} = {text!r} must be true or false.")
+        return text.lower() == "true"
+    if wanted in (int, float):
+        kind = "a whole number" if wanted is int else "a finite number"
+        try:
+            number = wanted(text)
+        except ValueError:
+            raise InputError(f"{key} = {text!r} must be {kind}.") from None
+        require(
+            isinstance(number, int) or math.isfinite(number), f"{key} = {text!r} must be {kind}."
+        )
+        require(
+            isinstance(number, int) or abs(number) <= LARGEST,
+            f"{key} = {text!r} must be from {-LARGEST:g} to {LARGEST:g}, as float32 has it.",
+        )
+        require(
+            isinstance(number, float) or abs(number) < 2**63, f"{key} = {text[:20]} is too large."
+        )
+        return number
+    return text
+
+
+def as_text(value: Any) -> str:
+    """A value as the text that `parsed` takes."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,117 @@
+"""The large products of a step on features, on all threads forward and backward.
+
+Within `without_rounding`, what they give for a row does not depend on the rows beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from protofission.core.exact_products import exact_lengths, exact_products
+from protofission.core.threads import all_threads
+
+LEAST = 1e-12
+"""A vector that is shorter counts as one of this length."""
+
+_exact = ContextVar("_exact", default=False)
+
+
+@contextmanager
+def without_rounding() -> Iterator[None]:
+    """Compute what follows by exact sums: float64, and no gradient."""
+    before = _exact.set(True)
+    try:
+        yield
+    finally:
+        _exact.reset(before)
+
+
+def _rounds() -> bool:
+    """Whether sums may be rounded; a graph that is being traced for export always rounds."""
+    return torch.compiler.is_compiling() or not _exact.get()
+
+
+class _Linear(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        with all_threads():
+            return torch.addmm(bias, rows, weight.T)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weight = ctx.saved_tensors
+        of_rows, of_weight, of_bias = ctx.needs_input_grad
+        with all_threads():
+            to_rows = grad @ weight if of_rows else None
+            to_weight = grad.T @ rows if of_weight else None
+        return to_rows, to_weight, grad.sum(0) if of_bias else None
+
+
+def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """(N, D) rows through a linear map."""
+    if not _rounds():
+        return exact_products(rows, weight) + bias
+    if torch.is_autocast_enabled(rows.device.type):  # which casts for operations of torch's own
+        return F.linear(rows, weight, bias)
+    return cast(Tensor, _Linear.apply(rows, weight, bias))  # type: ignore[no-untyped-call]
+
+
+class _Cosines(torch.autograd.Function):
+    """By one product and two sets of lengths: vectors of length 1 are neither made nor kept."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(rows: Tensor, others: Tensor) -> Tensor:
+        with all_threads():
+            products = rows @ others.T
+        return products / (_lengths(rows)[:, None] * _lengths(others))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, others, cosines = ctx.saved_tensors
+        of_rows, of_others = ctx.needs_input_grad
+        row_lengths, other_lengths = _lengths(rows)[:, None], _lengths(others)[:, None]
+        pull, along = grad / (row_lengths * other_lengths.T), grad * cosines
+        with all_threads():
+            to_rows = pull @ others if of_rows else None
+            to_others = pull.T @ rows if of_others else None
+        if to_rows is not None:
+            share = along.sum(1, keepdim=True) / row_lengths / row_lengths
+            to_rows = torch.addcmul(to_rows, rows, share, value=-1)
+        if to_others is not None:
+            share = along.sum(0)[:, None] / other_lengths / other_lengths
+            to_others = torch.addcmul(to_others, others, share, value=-1)
+        return to_rows, to_others
+
+
+def cosines(rows: Tensor, others: Tensor) -> Tensor:
+    """(N, M): of (N, D) rows with (M, D) others; 0 where one of the two is 0."""
+    if not _rounds():
+        lengths, other_lengths = (exact_lengths(each).clamp_min(LEAST) for each in (rows, others))
+        return exact_products(rows, others) / (lengths[:, None] * other_lengths)
+    if torch.is_autocast_enabled(rows.device.type):
+        return F.normalize(rows, dim=-1) @ F.normalize(others, dim=-1).T
+    return cast(Tensor, _Cosines.apply(rows, others))  # type: ignore[no-untyped-call]
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
+    return lengths.clamp_min(LEAST)

@@ -1,0 +1,261 @@
+"""The small records that carry everything: Batch, Output, Step, Targets, Terms.
+
+The alphabet of shapes, used in every docstring of the package:
+N rows (images times views) in a batch, L labeled and U unlabeled images, C heads (the S seen
+classes first, then slots for novel ones), V prototypes a class, D features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from protofission.core.errors import require
+
+NO_CLASS = -1
+"""The class of a row that nobody vouches for."""
+
+
+ViewName = Literal["plain", "weak", "strong", "simclr"]
+
+
+@dataclass(frozen=True)
+class Views:
+    """The augmented views that a method wants of each labeled and unlabeled image, in order."""
+
+    labeled: tuple[ViewName, ...] = ()
+    unlabeled: tuple[ViewName, ...] = ()
+
+
+class Share(NamedTuple):
+    """One of `size` equal parts of a batch, that of the process number `rank`."""
+
+    rank: int = 0
+    size: int = 1
+
+    def total(self, own: int) -> int:
+        """How many there are in all, where this part has `own`."""
+        return own * self.size
+
+    def of(self, total: int) -> slice:
+        """The places of this part among `total`; the last parts may be short."""
+        own = -(-total // self.size)
+        return slice(self.rank * own, (self.rank + 1) * own)
+
+
+WHOLE = Share()
+
+
+class Prototypes(NamedTuple):
+    """What a head compares features with; a linear or cosine head has V = 1."""
+
+    combined: Tensor
+    """(C, V, D): Eq. 1."""
+    local: Tensor
+    """(C, V, D): l, the part that tells the slots of a class apart."""
+    mixing: Tensor
+    """(C, V): lambda of Eq. 2, the share of the local part."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What every head gives: features, and their similarity to every prototype."""
+
+    features: Tensor
+    """(N, D): penultimate features."""
+    similarities: Tensor
+    """(N, C, V): logit(x, i) of Eq. 7; cosines of a prototype head, scores of a linear one."""
+    nearest: Tensor
+    """(N, C): logit(x) of Eq. 3, the similarity of each class's nearest prototype."""
+    prototypes: Prototypes
+    temperature: float = 1.0
+    """T of Eqs. 10 and 12."""
+    offset: float = 0.0
+    """b of Eq. 10."""
+
+    @property
+    def logits(self) -> Tensor:
+        """(N, C): the max-logits, ready for the activation."""
+        return self._tempered(self.nearest)
+
+    @property
+    def slot_logits(self) -> Tensor:
+        """(N, C, V): the logits of each slot alone, ready for the activation."""
+        return self._tempered(self.similarities)
+
+    def _tempered(self, similarities: Tensor) -> Tensor:
+        """T sim - b: the one place where the temperature of the logits stands."""
+        tempered = self.temperature * similarities
+        return tempered - self.offset if self.offset else tempered
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which rows of a batch are which: view by view, the labeled images before the unlabeled."""
+
+    labeled: int
+    unlabeled: int
+    labeled_views: int
+    unlabeled_views: int
+
+    def __post_init__(self) -> None:
+        require(
+            self.labeled > 0 or self.labeled_views == 0,
+            "A batch has no labeled image: give it at least one (recipe.labeled_batch).",
+        )
+        require(
+            self.unlabeled > 0 or self.unlabeled_views == 0,
+            "A batch has no unlabeled image: give it at least one (recipe.unlabeled_batch).",
+        )
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return self.labeled * self.labeled_views + self.unlabeled * self.unlabeled_views
+
+    def labeled_rows(self, view: int) -> slice:
+        """The rows of one view of the labeled images."""
+        require(view < self.labeled_views, f"There is no view {view} of the labeled images.")
+        start = view * self.labeled + min(view, self.unlabeled_views) * self.unlabeled
+        return slice(start, start + self.labeled)
+
+    def unlabeled_rows(self, view: int) -> slice:
+        """The rows of one view of the unlabeled images."""
+        require(view < self.unlabeled_views, f"There is no view {view} of the unlabeled images.")
+        start = view * self.unlabeled + min(view + 1, self.labeled_views) * self.labeled
+        return slice(start, start + self.unlabeled)
+
+    def blocks(self) -> Iterator[slice]:
+        """The rows of each view of the labeled or the unlabeled images, in order."""
+        for view in range(max(self.labeled_views, self.unlabeled_views)):
+            if view < self.labeled_views:
+                yield self.labeled_rows(view)
+            if view < self.unlabeled_views:
+                yield self.unlabeled_rows(view)
+
+    def places(self, size: int) -> Tensor:
+        """(N,): where each row is found when `size` processes put their shares in a row."""
+        rows = torch.arange(self.rows)
+        shares = [
+            rows[block][Share(rank, size).of(block.stop - block.start)]
+            for rank in range(size)
+            for block in self.blocks()
+        ]
+        return torch.cat(shares).argsort()
+
+
+class Sizes(NamedTuple):
+    """What a method's own parameters and buffers are made for."""
+
+    num_features: int
+    """D."""
+    num_classes: int
+    """C: all heads of the model."""
+    num_seen: int
+    """S."""
+    num_slots: int = 1
+    """V."""
+
+
+class Survey(NamedTuple):
+    """The model's outputs before an epoch, chunk by chunk; nothing is computed that is not read."""
+
+    labeled: Iterable[Output]
+    labels: Tensor
+    """(all labeled images,)."""
+    pool: Iterable[Output]
+
+
+class Again(Protocol):
+    """The model on the batch of a step once more, with other weights: what an inner step needs."""
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights that learn, by name."""
+
+    def __call__(self, weights: Mapping[str, Tensor]) -> Output:
+        """The output with these in the place of the model's; no statistic is moved."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step trains on. Unlabeled images have no label here, nor anywhere upstream."""
+
+    inputs: Tensor
+    """(N, ...): all views of all images, in the order of `layout`, or one process's share."""
+    labels: Tensor
+    """(L,): classes of the labeled images."""
+    layout: Layout
+    places: Tensor
+    """(U,): where the unlabeled images stand in the pool."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a method sees of one step."""
+
+    output: Output
+    labels: Tensor
+    """(L,)."""
+    layout: Layout
+    num_seen: int
+    """S."""
+    memory: nn.Module
+    """What the method keeps between steps (`Method.memory`)."""
+    generator: torch.Generator
+    """Randomness of this step: a function of the seed and the step's number."""
+    progress: float = 0.0
+    """Share of the training that is done, in [0, 1)."""
+    places: Tensor | None = None
+    """(U,): where the unlabeled images stand in the pool."""
+    again: Again | None = None
+    """For methods with an inner step (`Method.replays`)."""
+    head: nn.Module | None = None
+    """For methods that move the head's prototypes themselves (`Method.averages`), in `update`."""
+
+    @property
+    def logits(self) -> Tensor:
+        """(N, C): the max-logits of Eq. 3."""
+        return self.output.logits
+
+    def labeled(self, rows: Tensor, view: int = 0) -> Tensor:
+        """The (L, ...) rows of one view of the labeled images."""
+        return rows[self.layout.labeled_rows(view)]
+
+    def unlabeled(self, rows: Tensor, view: int = 0) -> Tensor:
+        """The (U, ...) rows of one view of the unlabeled images."""
+        return rows[self.layout.unlabeled_rows(view)]
+
+    def both(self, rows: Tensor, view: int = 0) -> Tensor:
+        """The (L + U, ...) rows of one view of all images, labeled first."""
+        return rows[self.layout.labeled_rows(view).start : self.layout.unlabeled_rows(view).stop]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a method has decided for a step, without gradient. Methods add fields of their own."""
+
+    classes: Tensor
+    """(N,): the class that each row is taken for, NO_CLASS where none: L_div divides these."""
+
+
+class Term(NamedTuple):
+    """One named loss of a step."""
+
+    name: str
+    value: Tensor
+    """A scalar, before its weight."""
+    weight: float = 1.0
+
+
+Terms = tuple[Term, ...]
+
+
+def total(terms: Sequence[Term]) -> Tensor:
+    """The loss of a step: the weighted sum of its terms."""
+    values = torch.stack([term.value for term in terms])
+    return (values * values.new_tensor([term.weight for term in terms])).sum()

@@ -1,0 +1,1 @@
+"""Augmentation as batched tensor operations, and the views that methods ask for."""

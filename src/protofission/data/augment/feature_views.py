@@ -1,0 +1,59 @@
+"""Views of features that come without images: noise, and for a strong view dropout too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from protofission.core.records import WHOLE, Share, ViewName
+from protofission.data.augment.views import Augmentations
+
+
+@dataclass(frozen=True)
+class FeatureViews(Augmentations):
+    """Views of (n, D) feature vectors."""
+
+    mean: Tensor
+    """(D,): what a dropped feature becomes."""
+    deviation: Tensor
+    """(D,): the unit of the noise."""
+    weak: float = 0.1
+    """The noise of a weak view."""
+    strong: float = 0.3
+    """The noise of a strong view."""
+    dropout: float = 0.2
+    """The share of the features that a strong view loses."""
+
+    @staticmethod
+    def of(features: Tensor, *others: Tensor) -> FeatureViews:
+        """The views of features that are spread like these."""
+        rows = torch.cat([features, *others]).double()
+        deviation = rows.std(0, correction=0)
+        return FeatureViews(rows.mean(0).to(features), deviation.to(features))
+
+    def plain(self, images: Tensor) -> Tensor:
+        """The features as they are."""
+        return images
+
+    def view(
+        self,
+        name: ViewName,
+        images: Tensor,
+        generator: torch.Generator,
+        share: Share = WHOLE,
+        nth: int = 0,
+    ) -> Tensor:
+        """A noisy copy; each call of a step draws anew."""
+        if name == "plain":
+            return images
+        noise, dropout = (self.weak, 0.0) if name == "weak" else (self.strong, self.dropout)
+        shape = (share.total(len(images)), images.shape[1])
+        own = share.of(shape[0])
+        drawn = torch.randn(shape, generator=generator)[own].to(images)
+        found = images + noise * self.deviation * drawn
+        if not dropout:
+            return found
+        kept = torch.rand(shape, generator=generator)[own].to(images) >= dropout
+        return torch.where(kept, found, self.mean)

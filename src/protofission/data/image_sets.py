@@ -1,0 +1,151 @@
+"""Image sets, and the two halves of one: what training may see, and what judges it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protofission.core.errors import require
+from protofission.data.splits import Indices, Split
+
+Labels = NDArray[np.int64]
+
+
+NO_LABEL = -1
+"""The label of an image that has none."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images with their classes. Its arrays cannot be written to."""
+
+    pixels: NDArray[np.uint8]
+    """(N, channels, height, width), in memory or memory-mapped."""
+    labels: Labels
+    """(N,): places in `class_names`, or NO_LABEL."""
+    class_names: tuple[str, ...]
+    coarse_labels: Labels | None = None
+    """(N,): places in `coarse_names`, where the classes have a coarser division."""
+    coarse_names: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    """Where each image came from, if it was a file."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.pixels.ndim == 4 and len(self.pixels) == len(self.labels),
+            f"{len(self.labels)} labels do not fit images of the shape {self.pixels.shape}: "
+            "(N, channels, height, width) is wanted.",
+        )
+        for name in ("pixels", "labels", "coarse_labels"):
+            if (array := getattr(self, name)) is not None:
+                locked = array.view()
+                locked.setflags(write=False)
+                object.__setattr__(self, name, locked)
+
+
+@dataclass(frozen=True)
+class ImageSets:
+    """A data set: its training images, and its official test images if it has any."""
+
+    train: ImageSet
+    test: ImageSet | None = None
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What training gets: labels of the labeled images, and no others."""
+
+    labeled: Tensor
+    """(images, ...): bytes, or floats in [0, 1]; of a store, the numbers of its rows."""
+    labels: Tensor
+    """Their classes, in [0, S)."""
+    unlabeled: Tensor
+    """(images, ...): the pool."""
+    num_seen: int
+    """S."""
+    num_classes: int
+    """Seen and novel ones."""
+    shape: tuple[int, ...] = ()
+    """Of an image, (channels, height, width), or of a feature vector; if not said, as `labeled`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self.shape or tuple(self.labeled.shape[1:]))
+        require(
+            len(self.labels) == len(self.labeled),
+            f"{len(self.labels)} labels for {len(self.labeled)} labeled images: give one each.",
+        )
+        require(
+            1 <= self.num_seen <= self.num_classes,
+            f"num_seen = {self.num_seen} must be between 1 and the {self.num_classes} classes.",
+        )
+        counts = torch.bincount(self.labels, minlength=self.num_seen)
+        empty = (counts == 0).nonzero().flatten().tolist()
+        require(
+            not empty,
+            f"Seen class {empty[0] if empty else ''} has no labeled image: "
+            "label at least one, or leave the class out.",
+        )
+        require(
+            len(counts) == self.num_seen,
+            f"A label is {len(counts) - 1}, but there are {self.num_seen} seen classes: "
+            "labels run from 0 to num_seen - 1.",
+        )
+        for name, inputs in (("labeled", self.labeled), ("unlabeled", self.unlabeled)):
+            known = len(inputs) == 0 or not inputs.is_floating_point()
+            bad = 0 if known else int((~inputs.flatten(1).isfinite().all(1)).sum())
+            require(bad == 0, f"{bad} {name} inputs hold NaN or infinity: clean or drop them.")
+
+
+@dataclass(frozen=True)
+class TestData:
+    """What a trained model is judged by. Training never gets it."""
+
+    __test__ = False  # not a test class, whatever pytest thinks of its name
+
+    inputs: Tensor
+    """(images, ...): bytes, or the numbers of a store's rows."""
+    labels: Labels
+    finer: Labels | None = None
+    """Finer classes, where the split is of coarse ones."""
+
+
+def divide(
+    sets: ImageSets, split: Split, *, pool_has_labeled: bool = False
+) -> tuple[TrainingData, TestData]:
+    """A data set by a split, classes renumbered so that the seen ones come first.
+
+    Args:
+        pool_has_labeled: put the labeled images into the pool as well.
+    """
+    images = sets.train
+    judged = sets.test if split.test_on == "test" and sets.test is not None else images
+    training = TrainingData(
+        labeled=torch.from_numpy(images.pixels[split.labeled]),
+        labels=torch.from_numpy(_labels(images, split)[split.labeled]),
+        unlabeled=torch.from_numpy(images.pixels[pool_of(split, pool_has_labeled)]),
+        num_seen=len(split.seen_classes),
+        num_classes=len(split.seen_classes) + len(split.novel_classes),
+    )
+    pixels = torch.from_numpy(judged.pixels[split.test])
+    finer = judged.labels[split.test] if split.classes == "coarse" else None
+    return training, TestData(pixels, _labels(judged, split)[split.test], finer)
+
+
+def pool_of(split: Split, has_labeled: bool) -> Indices:
+    """The images of the pool, with the labeled ones where they are in it as well."""
+    return np.union1d(split.unlabeled, split.labeled) if has_labeled else split.unlabeled
+
+
+def _labels(images: ImageSet, split: Split) -> Labels:
+    """The labels that the split is of, renumbered."""
+    coarse = images.coarse_labels if split.classes == "coarse" else None
+    return split.renumbered(images.labels if coarse is None else coarse)
+
+
+def floats(images: Tensor) -> Tensor:
+    """Bytes as floats in [0, 1]; what is floats already stays as it is."""
+    return images if images.is_floating_point() else images.float().div_(255)

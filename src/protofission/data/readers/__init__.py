@@ -1,0 +1,1 @@
+"""Readers of images: official data sets, folders, lists, arrays; decoding and caching."""

@@ -1,0 +1,148 @@
+"""An image file's content as pixels of one size. Files are untrusted: what is wrong is said."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import PIL
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from protofission.core.errors import require
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+ORIENTATION = 0x0112
+"""The EXIF tag that says how a camera was held."""
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+"""Pillow's modes of grey images with values from 0 to 65,535."""
+
+
+class RefusedError(Exception):
+    """Why a file is left out, in words."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How image files become arrays.
+
+    Turned as EXIF says, transparent parts on white, 16 bits scaled to 8, then resized (bicubic,
+    antialiased) so that the image covers height x width, and cropped to its centre. JPEG files
+    that are far larger are decoded at a half, a quarter or an eighth of their size first.
+    """
+
+    height: int
+    width: int
+    channels: int = 3
+    """3, or 1 for grey."""
+    pixel_limit: int = 89_478_485
+    """An image of more pixels is refused before it is decoded; as Pillow's own limit."""
+    byte_limit: int = 2**28
+    """A file of more bytes is refused before it is read."""
+
+    def __post_init__(self) -> None:
+        for name in ("height", "width"):
+            value = getattr(self, name)
+            require(1 <= value <= 4096, f"{name} = {value}: give 1 to 4096 pixels.")
+        require(self.channels in (1, 3), f"channels = {self.channels}: give 3, or 1 for grey.")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width)."""
+        return self.channels, self.height, self.width
+
+    def settings(self) -> dict[str, object]:
+        """All that the pixels depend on besides the files."""
+        return {**asdict(self), "pillow": PIL.__version__}
+
+
+def size_of(size: int | tuple[int, int]) -> tuple[int, int]:
+    """(height, width) of a size that may be given as one number."""
+    if isinstance(size, int):
+        return size, size
+    require(len(size) == 2, f"size = {size}: give (height, width), or one number for both.")
+    return size
+
+
+@contextmanager
+def quiet_pillow() -> Iterator[None]:
+    """Within it, Pillow refuses decompression bombs and warns of nothing: a report says it all."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def decode(content: bytes, to: Decoding) -> NDArray[np.uint8]:
+    """A file's first frame as (channels, height, width).
+
+    Raises:
+        RefusedError: if it is empty, corrupt, truncated, huge, or no image.
+    """
+    if not content:
+        raise RefusedError("an empty file")
+    if len(content) > to.byte_limit:
+        raise RefusedError(f"huge: more than {to.byte_limit:,} bytes")
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > to.pixel_limit:
+                raise RefusedError(f"huge: {width} x {height} pixels")
+            side = 2 * max(to.height, to.width)
+            image.draft(None, (side, side))
+            image.load()
+            plain = _eight_bits(image).convert("RGB" if to.channels == 3 else "L")
+            turn = TURNS.get(_orientation(image))
+            upright = plain if turn is None else plain.transpose(turn)
+            pixels = np.asarray(_covering(upright, to.height, to.width))
+    except RefusedError:
+        raise
+    except UnidentifiedImageError:
+        raise RefusedError("not a JPEG, PNG, WebP, BMP or GIF image, or a broken one") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise RefusedError("huge: more pixels than Pillow's limit against bombs") from None
+    except Exception as error:  # decoders raise what they like; no file may stop the others
+        raise RefusedError(f"corrupt or truncated ({type(error).__name__}: {error})") from None
+    return np.ascontiguousarray(pixels.reshape(to.height, to.width, -1).transpose(2, 0, 1))
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """An image whose values go from 0 to 255, its transparent parts on white."""
+    if image.mode in SIXTEEN_BITS:
+        values = np.asarray(image).astype(np.float64)
+        return Image.fromarray(np.rint(values / 257).clip(0, 255).astype(np.uint8))
+    if image.has_transparency_data:
+        over = image.convert("RGBA")
+        white = Image.new("RGBA", over.size, "white")
+        return Image.alpha_composite(white, over)
+    return image
+
+
+def _orientation(image: Image.Image) -> int:
+    """How the camera was held; 1, upright, where EXIF is missing or broken."""
+    try:
+        return int(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # the image itself may be sound
+        return 1
+
+
+def _covering(image: Image.Image, height: int, width: int) -> Image.Image:
+    """The largest centred part of the wanted proportions, at the wanted size."""
+    scale = max(width / image.width, height / image.height)
+    across, down = width / scale, height / scale
+    left, top = max(0.0, (image.width - across) / 2), max(0.0, (image.height - down) / 2)
+    box = (left, top, min(image.width, left + across), min(image.height, top + down))
+    return image.resize((width, height), Image.Resampling.BICUBIC, box)

@@ -1,0 +1,193 @@
+"""Folders and lists of image files of any size as one image set, and a report on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from protofission.core.errors import InputError, printable, require
+from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
+from protofission.data.label_names import distinct, numbered, ordered
+from protofission.data.readers.decode import Decoding, RefusedError, size_of
+from protofission.data.readers.file_listing import content_of, entry_of, listed
+from protofission.data.readers.image_cache import ELSEWHERE, Decoded, Entry, Progress, decoded
+from protofission.data.readers.image_lists import is_list, read_list
+from protofission.data.readers.image_problems import Report, duplicates_of
+from protofission.data.readers.official_files import cache_home
+
+
+def load_folder(
+    folder: Path | str,
+    size: int | tuple[int, int],
+    channels: int = 3,
+    cache: Path | str | None = None,
+    *,
+    unlabeled: bool = False,
+    class_names: Sequence[str] | None = None,
+    path_column: str = "path",
+    label_column: str = "label",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[ImageSet, Report]:
+    """The images of a folder or of a list, and a report on what was left out and is there twice.
+
+    - A folder with subfolders: each subfolder is a class, with all images below it.
+    - A folder of files alone: a pool, where no image has a label.
+    - A .csv or .parquet list: a column of paths, relative to the list, and one of labels.
+
+    A folder's images are in the order of their paths' bytes, a list's in the order of the list.
+    Classes are in the order of `labels.ordered`. Decoding is stated in `Decoding`.
+
+    Args:
+        size: (height, width), or one number for both.
+        cache: the folder of decoded images; if none is given, the usual cache folder.
+        unlabeled: take all images for a pool, whatever subfolders or labels there are.
+        class_names: the classes in their order, so that several sets agree.
+        workers: threads that decode; the result is the same for any number.
+    """
+    where = Path(folder).expanduser().absolute()
+    height, width = size_of(size)
+    decoding = Decoding(height, width, channels)
+    left_out: dict[str, str] = {}
+    hidden = 0
+    if is_list(where) and not where.is_dir():
+        root = where.parent
+        paths, names = read_list(where, path_column, label_column)
+        entries, labels = _listed_entries(root, paths, names, left_out)
+        classes = distinct(class_names) if class_names is not None else None
+    else:
+        root, listing = where, listed(where)
+        left_out, hidden = listing.left_out, listing.hidden
+        entries, labels = listing.files, [_class_of(entry) for entry in listing.files]
+        classes = ordered(listing.folders) if class_names is None else distinct(class_names)
+        if not any(labels) or unlabeled:
+            classes = distinct(class_names or ())
+        else:
+            for entry, label in zip(entries, labels, strict=True):
+                if label is None:
+                    left_out[entry.path] = "beside the class folders, and so of no class"
+            entries = [e for e in entries if e.path not in left_out]
+            labels = [label for label in labels if label is not None]
+    if unlabeled:
+        labels = [None] * len(entries)
+    places, classes = numbered(labels, classes)
+    store = cache_for(where, cache)
+    return gathered(
+        str(where),
+        entries,
+        places,
+        classes,
+        lambda place: content_of(root / entries[place].path, decoding.byte_limit),
+        decoding,
+        store,
+        left_out=left_out,
+        hidden=hidden,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def gathered(
+    source: str,
+    entries: Sequence[Entry],
+    labels: Labels,
+    class_names: tuple[str, ...],
+    read: Callable[[int], bytes],
+    decoding: Decoding,
+    cache: Path,
+    *,
+    left_out: dict[str, str],
+    hidden: int = 0,
+    key: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[ImageSet, Report]:
+    """Decode entries that have labels, and report on them.
+
+    Args:
+        key: what the cache knows the source by, if it is not the source's name.
+    """
+    if not entries:
+        raise _nothing(source, left_out)
+    found = decoded(
+        key or source, entries, read, decoding, cache, workers=workers, progress=progress
+    )
+    kept = [place for place, outcome in enumerate(found.outcomes) if outcome.reason is None]
+    refused = {
+        entry.path: outcome.reason
+        for entry, outcome in zip(entries, found.outcomes, strict=True)
+        if outcome.reason is not None
+    }
+    left_out = dict(sorted({**left_out, **refused}.items()))
+    if not kept:
+        raise _nothing(source, left_out)
+    images = ImageSet(
+        found.pixels, labels[kept], class_names, paths=tuple(entries[k].path for k in kept)
+    )
+    return images, _report(source, images, found, kept, left_out, hidden)
+
+
+def _nothing(source: str, left_out: dict[str, str]) -> InputError:
+    first = next((f" ({printable(p) or '.'}: {printable(r)})" for p, r in left_out.items()), "")
+    return InputError(
+        f"{printable(source)} holds no image that can be read{first}: "
+        "give JPEG, PNG, WebP, BMP or GIF files."
+    )
+
+
+def cache_for(source: Path, cache: Path | str | None) -> Path:
+    """The folder of decoded images, which must not be among the images."""
+    store = Path(cache).expanduser() if cache is not None else cache_home() / "images"
+    inside = source.is_dir() and store.resolve().is_relative_to(source.resolve())
+    require(not inside, f"The cache folder {store} lies in the folder of images: {ELSEWHERE}.")
+    return store
+
+
+def _report(
+    source: str,
+    images: ImageSet,
+    found: Decoded,
+    kept: Sequence[int],
+    left_out: dict[str, str],
+    hidden: int,
+) -> Report:
+    outcomes = [found.outcomes[place] for place in kept]
+    present = set(np.unique(images.labels).tolist())
+    has_labels = present != {NO_LABEL}
+    return Report(
+        source=source,
+        read=len(kept),
+        left_out=left_out,
+        duplicates=duplicates_of(
+            images.paths,
+            images.labels.tolist(),
+            [outcome.file_digest for outcome in outcomes],
+            [outcome.pixel_digest for outcome in outcomes],
+        ),
+        empty_classes=tuple(
+            name for c, name in enumerate(images.class_names) if has_labels and c not in present
+        ),
+        hidden=hidden,
+        from_cache=found.from_cache,
+    )
+
+
+def _listed_entries(
+    root: Path, paths: list[str], names: list[str | None], left_out: dict[str, str]
+) -> tuple[list[Entry], list[str | None]]:
+    entries: list[Entry] = []
+    labels: list[str | None] = []
+    for path, name in zip(paths, names, strict=True):
+        try:
+            entries.append(entry_of(root, path))
+            labels.append(name)
+        except RefusedError as refusal:
+            left_out[path] = str(refusal)
+    return entries, labels
+
+
+def _class_of(entry: Entry) -> str | None:
+    top, _, rest = entry.path.partition("/")
+    return top if rest else None

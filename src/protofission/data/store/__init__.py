@@ -1,0 +1,1 @@
+"""The feature store: features of several views of every image, memory-mapped."""

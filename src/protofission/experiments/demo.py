@@ -1,0 +1,156 @@
+"""The main job on embedded data: pretrain, train with and without fission, one table, one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from protofission.core.errors import UnknownKeyError, require, unknown
+from protofission.core.options import override
+from protofission.core.rng import check_seed
+from protofission.data.datasets import Data, DataSpec
+from protofission.experiments.report.results import Result, oracles
+from protofission.experiments.report.run_page import write_page
+from protofission.experiments.report.run_tables import disagreements, rows, terminal_table
+from protofission.models.backbones import BackboneSpec
+from protofission.training.console import bars
+from protofission.training.experiment import Experiment
+from protofission.training.presets import fits_a_cpu, preset
+from protofission.training.run import folder_of, perform
+from protofission.training.run_folder import RunFolder
+from protofission.training.schedules import number_of_steps
+
+USUAL = ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf")
+MOST_SEEDS = 1000
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of the demo."""
+
+    experiment: Experiment
+    folder: RunFolder
+
+
+def plan(
+    runs: Path,
+    methods: Sequence[str] = USUAL,
+    preset_name: str = "digits",
+    assignments: Sequence[str] = (),
+    seeds: int = 1,
+    first_seed: int = 0,
+) -> list[Job]:
+    """The runs of a demo in their order: a SimCLR backbone before the methods that start from it.
+
+    Args:
+        runs: the folder of all run folders.
+        assignments: `key=value` for every method that has the key, `METHOD:key=value` for one.
+        seeds: how many, from `first_seed` on.
+    """
+    require(1 <= seeds <= MOST_SEEDS, f"seeds = {seeds} must be at least 1, at most {MOST_SEEDS}.")
+    check_seed(first_seed, "first_seed")
+    check_seed(first_seed + seeds - 1, "The last seed")
+    require(bool(methods), "No method is named: name one, or leave the option out.")
+    require(
+        "simclr" not in methods,
+        "simclr is trained anyway, as the start: name methods that classify.",
+    )
+    simclr = preset(preset_name, "simclr")
+    require(
+        fits_a_cpu(preset_name) == preset_name,
+        f"The preset {preset_name} is too large for a demo: use protofission train.",
+    )
+    named = {name: preset(preset_name, name) for name in dict.fromkeys(methods)}
+    named["simclr"] = simclr
+    for assignment in assignments:
+        named = _assigned(named, assignment)
+    for experiment in named.values():
+        experiment.check()
+        require(
+            experiment.data.store is None and not experiment.recipe.trunk_cache,
+            "The demo shows images and trains on them: leave data.store and recipe.trunk_cache "
+            "out, or use protofission train.",
+        )
+    simclr = named.pop("simclr")
+    splits = {replace(experiment.data, pool_has_labeled=False) for experiment in named.values()}
+    require(
+        len(splits) == 1,
+        "Methods on different data cannot share a table: set data.* for all methods alike.",
+    )
+    jobs: dict[RunFolder, Job] = {}
+    for seed in range(first_seed, first_seed + seeds):
+        for experiment in named.values():
+            seeded = replace(experiment, seed=seed)
+            backbone = experiment.backbone
+            if isinstance(backbone, BackboneSpec) and backbone.weights is None:
+                images = replace(experiment.data, pool_has_labeled=True)
+                start = replace(simclr, backbone=backbone, data=images, seed=seed)
+                start.check()
+                pretrained = folder_of(start, runs)
+                jobs.setdefault(pretrained, Job(start, pretrained))
+                weights = str(pretrained.path)
+                seeded = replace(seeded, backbone=replace(backbone, weights=weights))
+            folder = folder_of(seeded, runs)
+            jobs[folder] = Job(seeded, folder)
+    return list(jobs.values())
+
+
+def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, Experiment]:
+    """The experiments with an assignment applied where it belongs."""
+    method, colon, key = assignment.partition("=")[0].rpartition(":")
+    if colon:
+        if method not in experiments:
+            raise unknown(f"method in --set {assignment}:", method, experiments)
+        require(
+            method != "simclr" or key.partition(".")[0] not in ("backbone", "data"),
+            f"{key} of simclr is that of the methods that start from it: set it for them.",
+        )
+        own = assignment.removeprefix(f"{method}:")
+        return {**experiments, method: override(experiments[method], own)}
+    changed, refusals = dict(experiments), []
+    for name in experiments:
+        if name == "simclr":
+            continue
+        try:
+            changed[name] = override(experiments[name], assignment)
+        except UnknownKeyError as refusal:
+            refusals.append(refusal)
+    if len(refusals) == len(experiments) - 1:
+        raise refusals[0]
+    return changed
+
+
+def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) -> None:
+    """Run what is not finished yet, print the table, write the page."""
+    wanted = dict.fromkeys(job.experiment.data for job in jobs)
+    loaded = {data: data.load() for data in wanted}
+    _perform_all(jobs, loaded, console)
+    results = [
+        Result(job.experiment.name, job.experiment.seed, job.folder)
+        for job in jobs
+        if job.experiment.method.predicts
+    ]
+    table = rows(results)
+    console.print(terminal_table(table))
+    for sentence in [*disagreements(table), *oracles(results)]:
+        console.print(sentence, markup=False)
+    write_page(page, results, loaded[jobs[-1].experiment.data], command)
+    console.print(f"The page: {page}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _perform_all(jobs: Sequence[Job], loaded: dict[DataSpec, Data], console: Console) -> None:
+    """Run the jobs one after another under a bar each."""
+    with bars(console) as progress:
+        for job in jobs:
+            experiment, data = job.experiment, loaded[job.experiment.data]
+            title = f"{experiment.name}, seed {experiment.seed}"
+            steps = number_of_steps(experiment.recipe, data.training)
+            if job.folder.finished:
+                progress.add_task(f"{title} (kept)", total=steps, completed=steps)
+                continue
+            task = progress.add_task(title, total=steps)
+            for moment in perform(experiment, data, job.folder, resume=True):
+                progress.update(task, completed=moment.report.step + 1)

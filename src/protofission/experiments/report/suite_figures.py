@@ -1,0 +1,194 @@
+"""The figures of a suite: curves with their bands, or dots with their intervals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from protofission.experiments.report.run_figures import DASHES, MARKERS
+from protofission.experiments.report.run_tables import Column, rounded
+from protofission.experiments.report.statistics import Sample
+from protofission.experiments.report.suite_numbers import Grid
+from protofission.experiments.report.suite_tables import NOT_RUN, named
+from protofission.pages.drawing import INK, OKABE_ITO, short, svg
+
+Floats = NDArray[np.float64]
+WIDTH = 6.2
+ENOUGH = 3
+"""From so many seeds on, a band is an interval; below, it reaches from lowest to highest."""
+INTERVALS = "Bands are 95 % intervals of the mean."
+RANGES = "Bands reach from the lowest to the highest seed."
+PRINCIPAL = ("all_orca", "all_strict")
+"""The quantity that dots show, if the suite has it: where the paper has numbers, and elsewhere."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that can be drawn on a page and into files."""
+
+    name: str
+    title: str
+    caption: str
+    label: str
+    """What it shows, for those who do not see it."""
+    draw: Callable[[Figure], None]
+    inches: tuple[float, float]
+
+    @property
+    def inline(self) -> Markup:
+        """The figure as an element of a page."""
+        return svg(self.name, self.label, self.draw, self.inches)
+
+
+def drawings(grid: Grid, marks: Sequence[str]) -> list[Drawing]:
+    """One figure for each panel."""
+    drawn = _curves if grid.suite.axis else _dots
+    return [drawn(grid, panel, place, marks) for place, panel in enumerate(grid.run_panels, 1)]
+
+
+def _named(kind: str, place: int, panel: str) -> str:
+    """A file name that is safe everywhere and like no other."""
+    return f"{kind}-{place}-{re.sub('[^a-z0-9]+', '-', panel.lower())[:40]}".strip("-")
+
+
+def _curves(grid: Grid, panel: str, place: int, marks: Sequence[str]) -> Drawing:
+    key = grid.suite.quantities[0]
+    column, x = grid.columns[key], [at for at in grid.along(panel) if at is not None]
+    samples = {row: [grid.entry(row, panel, at).sample(key) for at in x] for row in grid.rows}
+    shown = {row: some for row, some in samples.items() if any(sample.n for sample in some)}
+    colours = {row: number for number, row in enumerate(grid.rows)}
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for row, some in shown.items():
+            _curve(axes, colours[row], row, x, some)
+        axes.set(title=_titled(panel, marks), xlabel=grid.suite.axis, ylabel=_quantity(column))
+        if shown:
+            figure.legend(loc="outside lower center", ncols=2, handlelength=3.5)
+        else:
+            axes.text(0.5, 0.5, NOT_RUN, ha="center", transform=axes.transAxes)
+
+    ends = [
+        f"{row} {rounded(some[0].mean, column.digits)} to {rounded(some[-1].mean, column.digits)}"
+        for row, some in shown.items()
+    ]
+    title = f"{named(column)} along {grid.suite.axis}, {panel}"
+    return Drawing(
+        name=_named("curves", place, panel),
+        title=title,
+        caption=f"Lines are means over seeds. {_bands(samples)}",
+        label=f"{title}, first to last point: {'; '.join(ends) or NOT_RUN}.",
+        draw=draw,
+        inches=(WIDTH, 4.0),
+    )
+
+
+def _curve(axes: Axes, place: int, row: str, x: Sequence[float], samples: list[Sample]) -> None:
+    colour = OKABE_ITO[place % len(OKABE_ITO)]
+    bands = np.array([_band(sample) for sample in samples])
+    axes.fill_between(x, *bands.T, color=colour, alpha=0.18, linewidth=0)
+    axes.vlines(x, *bands.T, color=colour, linewidth=0.8)  # of a point alone, the band is not seen
+    axes.plot(
+        x,
+        [sample.mean for sample in samples],
+        color=colour,
+        linestyle=DASHES[(place + place // len(OKABE_ITO)) % len(DASHES)],
+        linewidth=1.6,
+        marker=MARKERS[place % len(MARKERS)],
+        markersize=5,
+        label=row,
+    )
+
+
+def _band(sample: Sample) -> tuple[float, float]:
+    if sample.n >= ENOUGH:
+        return sample.ends
+    return (min(sample.values), max(sample.values)) if sample.n else (np.nan, np.nan)
+
+
+def _bands(samples: dict[str, list[Sample]]) -> str:
+    """What the bands of a figure are, in words."""
+    sizes = [sample.n for some in samples.values() for sample in some if sample.n]
+    if all(size >= ENOUGH for size in sizes):
+        return INTERVALS
+    if all(size < ENOUGH for size in sizes):
+        return RANGES
+    return f"{INTERVALS} Where there are fewer than three seeds: {RANGES[0].lower()}{RANGES[1:]}"
+
+
+def _dots(grid: Grid, panel: str, place: int, marks: Sequence[str]) -> Drawing:
+    principal = PRINCIPAL[0 if grid.suite.published else 1]
+    key = principal if principal in grid.suite.quantities else grid.suite.quantities[0]
+    column = grid.columns[key]
+    samples = {row: grid.entry(row, panel).sample(key) for row in grid.rows_on(panel)}
+    papers = np.array([grid.paper(row, panel, key) for row in grid.rows_on(panel)])
+    known = np.isfinite(papers)
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        axes.grid(True, axis="x")
+        if known.any():
+            axes.plot(papers, np.arange(len(papers)), "D", **_hollow(), label="paper")
+        _rows_of_dots(axes, list(samples.values()))
+        axes.set_yticks(range(len(samples)), [_tick(row, some) for row, some in samples.items()])
+        axes.set_ylim(len(samples) - 0.4, -0.6)
+        axes.set(title=_titled(panel, marks), xlabel=_quantity(column))
+        figure.legend(loc="outside lower center", ncols=3)
+
+    means = [
+        f"{row} {rounded(sample.mean, column.digits) if sample.n else NOT_RUN}"
+        for row, sample in samples.items()
+    ]
+    title = f"{named(column)}, {panel}"
+    hollow = " Hollow diamonds are the paper's numbers." if known.any() else ""
+    return Drawing(
+        name=_named("dots", place, panel),
+        title=title,
+        caption="Large dots are means with their 95 % intervals, small ones single seeds." + hollow,
+        label=f"{title}: {'; '.join(means)}.",
+        draw=draw,
+        inches=(WIDTH, 1.5 + 0.36 * len(samples)),
+    )
+
+
+def _tick(row: str, sample: Sample) -> str:
+    return short(row, 28) + ("" if sample.n else f" ({NOT_RUN})")
+
+
+def _hollow() -> dict[str, Any]:
+    return {
+        "markerfacecolor": "none",
+        "markeredgecolor": OKABE_ITO[1],
+        "markersize": 8,
+        "markeredgewidth": 1.4,
+    }
+
+
+def _rows_of_dots(axes: Axes, samples: list[Sample]) -> None:
+    heights = np.repeat(np.arange(len(samples)), [sample.n for sample in samples])
+    values = np.concatenate([sample.values for sample in samples])
+    axes.plot(values, heights + 0.22, "o", color=INK, alpha=0.3, markersize=3.5,
+              markeredgewidth=0, label="one seed")  # fmt: skip
+    means, intervals = (
+        np.array([getattr(sample, name) for sample in samples]) for name in ("mean", "interval")
+    )
+    axes.errorbar(means, np.arange(len(samples)), xerr=intervals, fmt="o", color=OKABE_ITO[0],
+                  markersize=6, capsize=3, label="mean, 95 % interval")  # fmt: skip
+
+
+def _quantity(column: Column) -> str:
+    return named(column) + (" (percent)" if column.scale == 100 else "")
+
+
+def _titled(panel: str, marks: Sequence[str]) -> str:
+    """The panel's name, over it what a reader must know: files are shown without their page."""
+    return "\n".join([*(fill(mark, 80) for mark in marks), panel])

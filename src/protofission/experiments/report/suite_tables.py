@@ -1,0 +1,260 @@
+"""The tables of a suite as text, before they become HTML, Markdown or LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import ceil, isnan, log10
+
+from protofission.experiments.report.run_tables import NOTHING, Column, rounded, with_spread
+from protofission.experiments.report.statistics import Sample
+from protofission.experiments.report.suite_numbers import SUMMARIES, Grid
+
+WIDEST = 8
+"""So many columns of numbers fit on a sheet of paper."""
+NOT_RUN = "not run"
+SPREAD = (
+    "Mean ± sample standard deviation over seeds; in brackets, the 95 % interval of the mean "
+    "(Student's t)."
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a table."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+    """What stands small under it."""
+    anchor: str = ""
+    """Where its runs are listed, if it has any."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table: what it is about, and its numbers."""
+
+    labels: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table."""
+
+    title: str
+    caption: str
+    corner: tuple[str, ...]
+    """What the labels of the lines are."""
+    groups: tuple[tuple[str, int], ...]
+    """Titles over some columns each, and over how many; none if there are no groups."""
+    heads: tuple[tuple[str, str], ...]
+    """The title of each column, and what stands small under it."""
+    lines: tuple[Line, ...]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether its groups say what the title does not."""
+        return any(title not in self.title for title, _ in self.groups) or len(self.groups) > 1
+
+
+def anchors(grid: Grid) -> dict[tuple[str, str, float | None], str]:
+    """Where the runs of each place are listed."""
+    return {place: f"case-{number}" for number, place in enumerate(grid.entries, 1)}
+
+
+def written_x(x: float | None) -> str:
+    """A place on the axis as text."""
+    return "" if x is None else f"{x:g}"
+
+
+def result_tables(grid: Grid) -> list[Table]:
+    """Rows by panels and quantities, or, along an axis, rows by x for each panel."""
+    if grid.suite.axis:
+        return [_along_axis(grid, panel) for panel in grid.panels]
+    return [_by_panel(grid, some) for some in _fitting(grid.panels, 1 + len(grid.columns))]
+
+
+def _fitting(panels: list[str], columns: int) -> list[list[str]]:
+    """Panels of so many columns each, by the tables that hold them."""
+    number = max(1, WIDEST // columns)
+    return [panels[start : start + number] for start in range(0, len(panels), number)]
+
+
+def _by_panel(grid: Grid, panels: list[str]) -> Table:
+    columns = grid.columns
+    heads = (("n", ""), *((column.title, column.protocol) for column in columns.values()))
+    return Table(
+        title="Results on " + ", ".join(panels),
+        caption=f"{_unit(columns.values())}{SPREAD} n is the number of seeds.",
+        corner=("",),
+        groups=tuple((panel, len(heads)) for panel in panels),
+        heads=heads * len(panels),
+        lines=tuple(
+            Line((row,), tuple(cell for panel in panels for cell in _panel_cells(grid, row, panel)))
+            for row in grid.rows_on(*panels)
+        ),
+    )
+
+
+def _panel_cells(grid: Grid, row: str, panel: str) -> Iterator[Cell]:
+    """How many seeds a row has on a panel, then its quantities there."""
+    entry = grid.entry(row, panel)
+    done, asked = len(entry.finished), len(entry.runs)
+    anchor = anchors(grid).get((row, panel, None), "")
+    yield Cell(str(done), (f"of {asked} seeds",) if done < asked else (), anchor)
+    for key, column in grid.columns.items():
+        notes = _paper(column, grid.paper(row, panel, key))
+        yield _cell(entry.sample(key), column.digits, anchor, notes)
+
+
+def _along_axis(grid: Grid, panel: str) -> Table:
+    key = grid.suite.quantities[0]
+    column, places, anchor = grid.columns[key], grid.along(panel), anchors(grid)
+    lines = []
+    for row in grid.rows_on(panel):
+        entries = {x: grid.entry(row, panel, x) for x in places}
+        cells = (
+            _cell(
+                entry.sample(key),
+                column.digits,
+                anchor.get((row, panel, x), ""),
+                (_seeds(len(entry.finished), len(entry.runs)),),
+            )
+            for x, entry in entries.items()
+        )
+        lines.append(Line((row,), tuple(cells)))
+    return Table(
+        title=f"{named(column)} on {panel}",
+        caption=f"{_unit([column])}{SPREAD}",
+        corner=("",),
+        groups=((grid.suite.axis, len(places)),),
+        heads=tuple((written_x(x), "") for x in places),
+        lines=tuple(lines),
+    )
+
+
+def difference_table(grid: Grid) -> Table:
+    """Pairs of rows by panel; along an axis, of the first quantity at each x."""
+    first = grid.suite.quantities[0]
+    if grid.suite.axis:
+        everywhere = dict.fromkeys(x for panel in grid.panels for x in grid.along(panel))
+        places = [(x, first) for x in sorted(everywhere, key=lambda x: x or 0.0)]
+        heads = tuple((written_x(x), "") for x, _ in places)
+        groups: tuple[tuple[str, int], ...] = ((grid.suite.axis, len(places)),)
+        subject = f"Of {named(grid.columns[first])}: row"
+    else:
+        places = [(None, key) for key in grid.columns]
+        heads = tuple((column.title, column.protocol) for column in grid.columns.values())
+        groups, subject = (), "Row"
+    lines = [
+        Line(
+            (row, base, panel),
+            tuple(_difference_cell(grid, row, base, panel, x, key) for x, key in places),
+        )
+        for row, base, panel in grid.comparisons
+    ]
+    return Table(
+        title="Differences",
+        caption=f"{subject} minus the row it is compared with, seed by seed: the mean of the "
+        "differences; in brackets, its 95 % interval; n pairs of runs with one seed. Above or "
+        "below: the interval lies on one side of 0. Not told apart: it holds 0, or one pair "
+        "gives none.",
+        corner=("", "against", "on"),
+        groups=groups,
+        heads=heads,
+        lines=tuple(lines),
+    )
+
+
+def _difference_cell(
+    grid: Grid, row: str, base: str, panel: str, x: float | None, key: str
+) -> Cell:
+    sample, digits = grid.difference(row, base, panel, x, key), grid.columns[key].digits
+    if not sample.n:
+        return Cell(NOT_RUN)
+    anchor = anchors(grid).get((row, panel, x), "")
+    return _difference(sample, digits, anchor)
+
+
+def _difference(sample: Sample, digits: int, anchor: str) -> Cell:
+    if isnan(sample.mean):
+        return Cell(NOTHING, (f"n = {sample.n}",), anchor)
+    notes = (*_brackets(sample, digits, "+"), sample.against_zero, f"n = {sample.n}")
+    return Cell(rounded(sample.mean, digits, "+"), notes, anchor)
+
+
+def curve_tables(grid: Grid) -> list[Table]:
+    """What the curve of each row sums up to, on each panel."""
+    return [_sums(grid, some) for some in _fitting(grid.panels, len(SUMMARIES))]
+
+
+def _sums(grid: Grid, panels: list[str]) -> Table:
+    column = grid.columns[grid.suite.quantities[0]]
+    return Table(
+        title="Curves in three numbers on " + ", ".join(panels),
+        caption=f"Of {named(column)} along {grid.suite.axis}, computed for each seed that has the "
+        "whole curve. Area: the mean height (trapezoid rule). Worst: the lowest point. Slope: the "
+        f"gain with a unit of {grid.suite.axis} (least squares). {SPREAD}",
+        corner=("",),
+        groups=tuple((panel, len(SUMMARIES)) for panel in panels),
+        heads=tuple((name, "") for name in SUMMARIES) * len(panels),
+        lines=tuple(
+            Line(
+                (row if base is None else f"{row} minus {base}",),
+                tuple(cell for panel in panels for cell in _curve_cells(grid, row, base, panel)),
+            )
+            for row, base in (*((row, None) for row in grid.rows), *grid.suite.pairs)
+        ),
+    )
+
+
+def _curve_cells(grid: Grid, row: str, base: str | None, panel: str) -> Iterator[Cell]:
+    """The sums of a row's curve, or what they are beyond those of its base."""
+    places = [x for x in grid.along(panel, row) if x is not None]
+    anchor = anchors(grid).get((row, panel, places[0]), "") if places else ""
+    digits = grid.columns[grid.suite.quantities[0]].digits
+    width = max(places) - min(places) if places else 0
+    begun = any(grid.entry(row, panel, x).finished for x in places)
+    partly = ("not all points",) if begun else ()
+    finer = max(0, ceil(log10(width))) if width > 0 else 0
+    sums = grid.curve(row, panel) if base is None else grid.curve_difference(row, base, panel)
+    for name, sample in sums.items():
+        own = digits + finer * (name == "slope")
+        if base is not None and sample.n:
+            yield _difference(sample, own, anchor)
+        else:
+            notes = (f"n = {sample.n}",) if sample.n else partly
+            yield _cell(sample, own, anchor, notes)
+
+
+def _cell(sample: Sample, digits: int, anchor: str, notes: tuple[str, ...]) -> Cell:
+    if not sample.n:
+        return Cell(NOT_RUN, notes, anchor)
+    return Cell(with_spread(sample, digits), (*_brackets(sample, digits), *notes), anchor)
+
+
+def _brackets(sample: Sample, digits: int, sign: str = "") -> tuple[str, ...]:
+    """The interval, if there is one."""
+    if isnan(sample.interval):
+        return ()
+    low, high = (rounded(end, digits, sign) for end in sample.ends)
+    return (f"[{low}, {high}]",)
+
+
+def _paper(column: Column, number: float) -> tuple[str, ...]:
+    return () if isnan(number) else (f"paper {rounded(number, column.digits)}",)
+
+
+def _seeds(finished: int, asked: int) -> str:
+    """How many seeds a number is over, and out of how many if some are missing."""
+    return f"n = {finished}" if finished == asked else f"{finished} of {asked} seeds"
+
+
+def named(column: Column) -> str:
+    """A quantity with its protocol."""
+    return " ".join(filter(None, (column.title, column.protocol)))
+
+
+def _unit(columns: Iterable[Column]) -> str:
+    return "Accuracies in percent. " if any(column.scale == 100 for column in columns) else ""

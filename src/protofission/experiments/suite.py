@@ -1,0 +1,107 @@
+"""A suite: a grid of runs, and the tables or curves that they are for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from protofission.core.errors import require
+from protofission.core.options import override
+from protofission.training.experiment import Experiment
+from protofission.training.presets import preset
+from protofission.training.run import folder_of
+from protofission.training.run_folder import RunFolder
+
+Published = Mapping[tuple[str, str], Mapping[str, float]]
+"""By row and panel: numbers of the paper, by the keys of report.tables.QUANTITIES."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of a grid: a method with its options on some data, to be run with several seeds."""
+
+    row: str
+    """What is compared with other rows: a method, or one without a part of it."""
+    panel: str
+    """What it is compared on: a data set, or a split of one."""
+    method: str
+    preset: str
+    options: tuple[str, ...] = ()
+    """`key=value` each, applied to the preset."""
+    x: float | None = None
+    """Its place on the axis, if the suite is one of curves."""
+
+    def experiment(self, seed: int) -> Experiment:
+        """The experiment of a seed."""
+        experiment = preset(self.preset, self.method)
+        for option in self.options:
+            experiment = override(experiment, option)
+        return replace(experiment, seed=seed)
+
+    def command(self, seed: int, out: Path | str) -> str:
+        """What makes this run by itself."""
+        sets = (part for option in self.options for part in ("--set", option))
+        words = ["protofission", "train", self.method, "--preset", self.preset, "--seed", str(seed)]
+        return shlex.join([*words, *sets, "--out", str(out)])
+
+
+@dataclass(frozen=True)
+class Run:
+    """A case with a seed, and the folder where it is or will be."""
+
+    case: Case
+    seed: int
+    folder: RunFolder
+
+    @property
+    def command(self) -> str:
+        """What makes it by itself."""
+        return self.case.command(self.seed, self.folder.path)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Cases, and how their numbers are put together."""
+
+    name: str
+    title: str
+    cases: tuple[Case, ...]
+    quantities: tuple[str, ...]
+    """What the tables show, by the keys of report.tables.QUANTITIES; the first one is drawn."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """(row, row it is compared with): their differences are taken seed by seed."""
+    published: Published = field(default_factory=dict)
+    """The paper's numbers."""
+    axis: str = ""
+    """What x is, if the suite is one of curves."""
+    note: str = ""
+    """What a reader of the tables must know."""
+    pictured: tuple[str, ...] = ()
+    """Rows whose prototypes are shown by the images nearest to them."""
+
+    def __post_init__(self) -> None:
+        require(bool(self.cases), f"The suite {self.name} has no run: name a method and data.")
+        for text in (self.title, *(part for case in self.cases for part in (case.row, case.panel))):
+            require(
+                text.isprintable() and bool(text),
+                f"{text!r} is no name that can be shown: use printable characters, on one line.",
+            )
+        places = [(case.row, case.panel, case.x) for case in self.cases]
+        require(
+            len(set(places)) == len(places),
+            f"The suite {self.name} has two cases of one row and panel: give each row a name.",
+        )
+        rows = {case.row for case in self.cases}
+        for pair in self.pairs:
+            for row in pair:
+                require(row in rows, f"The suite {self.name} compares {row}, which is no row.")
+
+    def runs(self, parent: Path, seeds: Iterable[int]) -> list[Run]:
+        """All runs, seed by seed: what is compared comes to its end together."""
+        return [
+            Run(case, seed, folder_of(case.experiment(seed), parent))
+            for seed in seeds
+            for case in self.cases
+        ]

@@ -1,0 +1,122 @@
+"""Run folders that were made one by one, put together as a suite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from protofission.core.errors import InputError, require
+from protofission.experiments.suite import Case, Run, Suite
+from protofission.experiments.suites.paper import ACCURACIES
+from protofission.experiments.suites.run_origin import case_of
+from protofission.training.run import flat
+from protofission.training.run_folder import RunFolder
+
+
+def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
+    """The folders of runs among these folders and those within them."""
+    found: list[RunFolder] = []
+    for path in paths:
+        own = [RunFolder(path)] if RunFolder(path).has("experiment.json") else []
+        within = sorted(file.parent for file in path.glob("*/experiment.json"))
+        runs = own or [RunFolder(folder) for folder in within]
+        if not runs:
+            raise InputError(f"{path} is no run, nor a folder of runs: name one.")
+        found += runs
+    return found
+
+
+def gathered(folders: Sequence[RunFolder]) -> tuple[Suite, list[Run]]:
+    """A suite of whatever was run: a row for each way to run a method, a panel for each split."""
+    all_runs = [_Found(folder, folder.plain("experiment")) for folder in folders]
+    judged = [run for run in all_runs if run.plain["name"] != "simclr"]
+    require(bool(judged), "None of these runs classifies: name runs of other methods than simclr.")
+    rows, panels = _rows(judged), _panels(judged)
+    cases: dict[tuple[str, str], Case] = {}
+    runs: dict[tuple[str, str, int], Run] = {}
+    for found, row, panel in zip(judged, rows, panels, strict=True):
+        case = replace(found.case, row=row, panel=panel)
+        cases.setdefault((row, panel), case)
+        place = (row, panel, found.plain["seed"])
+        if place in runs:
+            raise InputError(
+                f"{found.folder.path} and {runs[place].folder.path} hold the same run: name one "
+                "of them."
+            )
+        runs[place] = Run(case, place[2], found.folder)
+    named = list(dict.fromkeys(rows))
+    pairs = tuple(
+        (row, base) for row in named if (base := row.replace("+pf", "", 1)) != row and base in named
+    )
+    suite = Suite("report", "Runs", tuple(cases.values()), ACCURACIES, pairs=pairs)
+    return suite, list(runs.values())
+
+
+@dataclass(frozen=True)
+class _Found:
+    folder: RunFolder
+    plain: dict[str, Any]
+
+    @cached_property
+    def case(self) -> Case:
+        try:
+            return case_of(self.plain, "", "")
+        except InputError as error:
+            raise InputError(f"{self.folder.path}: {error}") from None
+
+    def options(self, data: bool) -> dict[str, Any]:
+        """Options of the data and the fingerprints of its features, or options of all else."""
+        wanted = {key: value for key, value in flat(self.plain).items() if key not in _NO_OPTIONS}
+        found = {key: value for key, value in wanted.items() if key.startswith("data.") == data}
+        if data and self.folder.has("store.json"):
+            found |= {f"store.{k}": str(v)[:8] for k, v in self.folder.plain("store").items()}
+        if found.get("backbone.weights") is not None:
+            found["backbone.weights"] = self._origin(str(found["backbone.weights"]))
+        return found
+
+    def _origin(self, weights: str) -> str:
+        """How weights were trained, whatever the seed; where nothing tells, their name."""
+        for path in (Path(weights), self.folder.path.parent / Path(weights).name):
+            run = RunFolder(path)
+            if run.has("experiment.json"):
+                plain = {**run.plain("experiment"), "seed": None}
+                text = json.dumps(plain, sort_keys=True)
+                return f"{plain['name']}-{sha256(text.encode()).hexdigest()[:8]}"
+        return weights
+
+
+_NO_OPTIONS = ("name", "seed", "data.store", "data.folder")
+"""Keys that tell no two rows or panels apart: what is in a store is told by its fingerprints."""
+
+
+def _rows(runs: Sequence[_Found]) -> list[str]:
+    """The method of each run, and what sets it apart from other runs of the method."""
+    names = [run.plain["name"] for run in runs]
+    return _told_apart(names, [run.options(data=False) for run in runs])
+
+
+def _panels(runs: Sequence[_Found]) -> list[str]:
+    """The data and split of each run, and what sets it apart from others of these."""
+    names = []
+    for run in runs:
+        data = run.plain["data"]
+        dataset = data["dataset"] or Path(data["store"] or "").name
+        names.append(f"{dataset}, {data['split']['name']}")
+    return _told_apart(names, [run.options(data=True) for run in runs])
+
+
+def _told_apart(names: Sequence[str], options: Sequence[dict[str, Any]]) -> list[str]:
+    """Names, with the options in which those of one name differ."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    for name, own in zip(names, options, strict=True):
+        for key, value in own.items():
+            seen.setdefault(name, {}).setdefault(key, set()).add(json.dumps(value))
+    return [
+        ", ".join([name, *(f"{k}={v}" for k, v in own.items() if len(seen[name][k]) > 1)])
+        for name, own in zip(names, options, strict=True)
+    ]

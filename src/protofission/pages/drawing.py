@@ -1,0 +1,105 @@
+"""From a drawing to an inline SVG or to files: small, and the same bytes every time."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib import style
+from matplotlib.figure import Figure
+
+from protofission.system.whole_files import write_whole
+
+INK, FAINT = "#222222", "#d9d9d9"
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""Colours that colour-blind people tell apart."""
+DPI = {"png": 200, "svg": 72}
+
+LOOK: dict[str, Any] = {
+    "axes.edgecolor": INK,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "font.size": 9,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.6,
+    "legend.borderaxespad": 0,
+    "legend.borderpad": 0,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+}
+
+
+def svg(
+    name: str, label: str, draw: Callable[[Figure], None], inches: tuple[float, float]
+) -> Markup:
+    """The SVG element of a drawing.
+
+    Args:
+        name: what keeps its ids apart from those of the page's other figures.
+        label: what it shows, for those who do not see it.
+        draw: fills an empty figure.
+    """
+    return _inline(_saved(name, draw, inches, "svg", "none").decode(), label)
+
+
+def write_drawing(
+    path: Path, draw: Callable[[Figure], None], inches: tuple[float, float]
+) -> list[Path]:
+    """Write a drawing on white paper as PNG and as SVG, beside each other.
+
+    Args:
+        path: of both, without the ending.
+        draw: fills an empty figure.
+    """
+    paths = []
+    for ending in ("png", "svg"):
+        paths.append(path.with_name(f"{path.name}.{ending}"))
+        write_whole(paths[-1], _saved(path.name, draw, inches, ending, "white"))
+    return paths
+
+
+def _saved(
+    name: str, draw: Callable[[Figure], None], inches: tuple[float, float], ending: str, paper: str
+) -> bytes:
+    """The file of a drawing, with nothing in it that changes from one time to the next."""
+    content = BytesIO()
+    changing = {"svg": {"Date": None}, "png": {"Software": None}}[ending]
+    with style.context(["default", LOOK, {"svg.hashsalt": name}]), warnings.catch_warnings():
+        # Class names of any script: the browser has the glyphs that matplotlib misses.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=inches)
+        draw(figure)
+        figure.savefig(content, format=ending, dpi=DPI[ending], facecolor=paper, metadata=changing)
+    return content.getvalue()
+
+
+def _inline(document: str, label: str) -> Markup:
+    """An SVG file as an element of a page: no prolog, namespaces, metadata or repeated ids."""
+    body = document[document.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'<g id="[^"]*"', "<g", body)
+    body = re.sub(r"\n\s*", "\n", body).replace("xlink:href", "href")
+    box = re.search(r'viewBox="[^"]*"', body)
+    assert box is not None
+    start = Markup('<svg {} role="img" aria-label="{}">').format(Markup(box.group()), label)
+    return start + Markup(body[body.index(">") + 1 :].strip())
+
+
+def short(name: str, limit: int = 14) -> str:
+    """A name that fits an axis."""
+    return name if len(name) <= limit else name[: limit - 1] + "…"

@@ -1,0 +1,43 @@
+"""Which class a head stands for: its own if it is a seen one, else what its images tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from protofission.core.metrics import Counts
+
+
+def in_order(counts: Counts, num_seen: int) -> list[int]:
+    """Heads as columns of the confusion matrix: novel ones under the classes they are matched with.
+
+    The matching is that of the strict protocol: novel classes with novel heads.
+
+    Args:
+        counts: (classes, heads), one head for each class.
+    """
+    _, matched = linear_sum_assignment(counts[num_seen:, num_seen:], maximize=True)
+    return [*range(num_seen), *(num_seen + matched).tolist()]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a head is shown as."""
+
+    title: str
+    stands_for: int | None
+    """The class whose images belong on the head; none if the head has no image to tell."""
+
+
+def meaning(head: int, counts: Counts, num_seen: int, names: Sequence[str]) -> Meaning:
+    """A seen head stands for its class, a novel one for the class of most of its images."""
+    if head < num_seen:
+        return Meaning(names[head], head)
+    if not counts[:, head].any():
+        return Meaning("novel cluster (no images)", None)
+    most = int(np.argmax(counts[:, head]))
+    known = ", a known class" if most < num_seen else ""
+    return Meaning(f"novel cluster (mostly {names[most]}{known})", most)

@@ -1,0 +1,1 @@
+"""Files, processes and optional libraries: what the package asks of the machine."""

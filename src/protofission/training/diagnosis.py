@@ -1,0 +1,72 @@
+"""Early diagnosis: what goes wrong in a run, in words, with the remedy."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from protofission.models.adapters import AdapterSpec
+from protofission.training.experiment import Experiment
+from protofission.training.history import Epoch
+
+EARLY = 0.25
+"""The share of training before which nothing is said: every run begins without trust."""
+
+LITTLE_TRUST = 0.01
+ONE_PROTOTYPE = 1.2
+
+
+def at_the_start(experiment: Experiment) -> list[str]:
+    """What can be told before the first step."""
+    stages, backbone = experiment.recipe.trainable_stages, experiment.backbone
+    if stages is None or stages == backbone.stages or isinstance(backbone, AdapterSpec):
+        return []
+    if backbone.weights is not None:
+        return []
+    return [
+        f"{backbone.stages - stages} of {backbone.stages} stages are frozen "
+        "and random: name pretrained weights by backbone.weights=..., or set "
+        "recipe.trainable_stages=none."
+    ]
+
+
+class Finding(NamedTuple):
+    """What is wrong with a run."""
+
+    kind: Literal["trust", "collapse"]
+    """The same, whatever the numbers in the sentence."""
+    sentence: str
+
+
+def after(epoch: Epoch, experiment: Experiment, progress: float) -> list[Finding]:
+    """What an epoch shows.
+
+    Args:
+        progress: the share of training that is done.
+    """
+    if progress < EARLY:
+        return []
+    found: list[Finding] = []
+    if epoch.trusted is not None and epoch.trusted < LITTLE_TRUST and learns_by_trust(experiment):
+        sentence = (
+            f"Nothing in the pool is trusted ({epoch.trusted:.1%} of its images): lower "
+            "method.threshold, train longer, or check that the pool has the labeled classes."
+        )
+        found.append(Finding("trust", sentence))
+    summary = epoch.summary
+    if summary is None:
+        return found
+    slots = experiment.head.slots
+    if slots > 1 and summary.prototypes.effective < ONE_PROTOTYPE:
+        divides = "diversity_weight" in vars(experiment.method)
+        remedy = "raise method.diversity_weight" if divides else "lower head.prototypes"
+        sentence = (
+            f"The prototypes have collapsed: of {slots} a class, "
+            f"{summary.prototypes.effective:.1f} are in use; {remedy}."
+        )
+        found.append(Finding("collapse", sentence))
+    return found
+
+
+def learns_by_trust(experiment: Experiment) -> bool:
+    """Whether images that are not trusted are lost to the method."""
+    return "threshold" in vars(getattr(experiment.method, "base", experiment.method))

@@ -1,0 +1,283 @@
+"""Images through a frozen encoder into a store, by one process or several, with the same bytes.
+
+Every process computes on one thread: the bytes of a block depend on its images, the encoder, the
+views and the seed, and on nothing else. The first process reads images and writes features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from protofission.core.errors import InputError, not_known, printable, require, unknown
+from protofission.core.rng import check_seed, step_rng
+from protofission.data.datasets import DATASETS, VIEWS
+from protofission.data.image_sets import ImageSet, ImageSets
+from protofission.data.readers.image_cache import Progress, digest
+from protofission.data.readers.image_folders import load_folder
+from protofission.data.readers.image_lists import is_list
+from protofission.data.readers.image_problems import Report
+from protofission.data.store.manifest import Block, Counts, Part, Plan, fingerprint
+from protofission.data.store.mapped_arrays import release
+from protofission.data.store.reader import Store
+from protofission.data.store.writer import BlockFeatures, Computed, check_destination, fill
+from protofission.models.encoders import Encoder, EncoderSpec
+from protofission.system.worker_processes import SHORT, Away, begin_worker, check_processes, in_turn
+
+MOST_IMAGES = 256
+"""Images of a block, the least that a killed process loses."""
+MOST_PIXELS = 2**23
+"""Numbers in one view of a block."""
+
+
+@dataclass(frozen=True)
+class ViewCounts:
+    """How many versions of each view a store has."""
+
+    plain: int = 1
+    weak: int = 3
+    strong: int = 2
+    simclr: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.plain == 1, f"plain = {self.plain}: the image itself is there once, give 1.")
+        for name, count in vars(self).items():
+            require(0 <= count <= 1000, f"{name} = {count} must be between 0 and 1000.")
+
+    def counts(self) -> Counts:
+        """Those that there are."""
+        return {name: n for name, n in dataclasses.asdict(self).items() if n}  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Images:
+    """A data set to be embedded."""
+
+    name: str
+    sets: ImageSets
+    views: str
+    """A name of protofission.data.datasets.VIEWS."""
+    report: Report | None = None
+    """What was found in a folder or list."""
+
+    @property
+    def parts(self) -> dict[str, ImageSet]:
+        """train, and test where there are official test images."""
+        test = self.sets.test
+        return {"train": self.sets.train, **({"test": test} if test is not None else {})}
+
+
+def images_of(
+    source: str, decode: int, folder: str | None = None, progress: Progress | None = None
+) -> Images:
+    """The images of a data set by name, or of a folder or list, decoded at a size.
+
+    Args:
+        folder: where the files of a named data set are, if not at the usual places.
+        progress: called with the files that are read, and all.
+    """
+    if source in DATASETS:
+        read, views = DATASETS[source]
+        return Images(source, read(folder), views)
+    path = Path(source).expanduser()
+    require(
+        folder is None, f"--folder = {folder} is for data sets by name: leave it out of {source}."
+    )
+    if not path.exists():
+        known = not_known("data set", source, DATASETS, DATASETS)
+        raise InputError(f"{known} It is no folder or list of images either.")
+    require(
+        path.is_dir() or is_list(path),
+        f"{printable(source)} is no folder, and no .csv or .parquet list: give one of these.",
+    )
+    images, report = load_folder(path, decode, progress=progress)
+    return Images(path.resolve().name, ImageSets(images), "natural", report)
+
+
+def check_apart(source: str, folder: Path) -> None:
+    """Refuse a store among the images that it is made of."""
+    path = Path(source).expanduser()
+    inside = source not in DATASETS and path.is_dir()
+    require(
+        not (inside and folder.resolve().is_relative_to(path.resolve())),
+        f"The store {folder} lies in the folder of images: name one elsewhere.",
+    )
+
+
+def embed(
+    images: Images,
+    spec: EncoderSpec,
+    folder: Path,
+    counts: ViewCounts | None = None,
+    *,
+    views: str | None = None,
+    seed: int = 0,
+    processes: int = 1,
+    encoder: Encoder | None = None,
+    progress: Progress | None = None,
+    wait: bool = False,
+) -> Store:
+    """The features of all views of all images, as a store in a folder.
+
+    Begun again after a kill, it goes on with the blocks that are missing.
+
+    Args:
+        views: a name of VIEWS, if not the data set's usual one.
+        seed: of the random views.
+        processes: how many compute; one, where the encoder is on an accelerator. A script that
+            wants several keeps its calls under `if __name__ == "__main__":`.
+        encoder: the loaded one, where there is one already.
+        progress: called with the images that are done, and all.
+        wait: for another process that is making the same store.
+    """
+    check_processes(processes)
+    check_seed(seed)
+    folder = folder.expanduser()
+    name = views or images.views
+    if name not in VIEWS:
+        raise unknown("views", name, VIEWS)
+    check_destination(folder)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        encoder = encoder or spec.load()
+        require(
+            processes == 1 or encoder.mean.device.type == "cpu",
+            f"processes = {processes}: on an accelerator one computes, give 1.",
+        )
+        plan = _plan(images, encoder, name, counts or ViewCounts(), seed)
+        work = _Work(name, seed, {part: about.views for part, about in plan.parts.items()})
+        parts = images.parts
+
+        def here(block: Block) -> BlockFeatures:
+            return work.features(encoder, block, _pixels(parts, block))
+
+        away: Away[Block, BlockFeatures] = Away(
+            _begin,
+            (work, spec, encoder.fingerprint),
+            _carry_out,
+            lambda block: (block, _pixels(parts, block)),
+        )
+
+        def compute(blocks: Sequence[Block]) -> Computed:
+            with closing(in_turn(blocks, here, away, processes, SHORT)) as results:
+                yield from zip(blocks, results, strict=True)
+
+        labels = {part: own.labels for part, own in parts.items()}
+        for part, own in parts.items():
+            if own.coarse_labels is not None:
+                labels[f"{part}-coarse"] = own.coarse_labels
+        paths = {part: own.paths for part, own in parts.items() if own.paths}
+        return fill(folder, plan, labels, compute, progress, paths=paths, wait=wait)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _plan(images: Images, encoder: Encoder, views: str, counts: ViewCounts, seed: int) -> Plan:
+    parts = images.parts
+    train = images.sets.train
+    shape = train.pixels.shape[1:]
+    require(len(train.pixels) > 0, f"{images.name} holds no images: add some.")
+    made_by = {"views": views, "options": repr(VIEWS[views]), "seed": seed}
+    first = torch.from_numpy(np.array(train.pixels[:1]))
+    item = tuple(encoder.features(VIEWS[views].plain(first)).shape[1:])
+    return Plan(
+        data={
+            "name": images.name,
+            "shape": list(shape),
+            "fingerprint": fingerprint_of(parts),
+        },
+        encoder=encoder.describe(),
+        augmentation={**made_by, "fingerprint": fingerprint(made_by, counts.counts())},
+        item=item,
+        parts={
+            # what judges a model is looked at as it is
+            part: Part(len(own.labels), counts.counts() if part == "train" else {"plain": 1})
+            for part, own in parts.items()
+        },
+        block=max(1, min(MOST_IMAGES, MOST_PIXELS // int(np.prod(shape)))),
+        class_names=train.class_names,
+        coarse_names=train.coarse_names,
+    )
+
+
+def fingerprint_of(parts: dict[str, ImageSet]) -> str:
+    """Of all pixels and labels, read once."""
+    found = []
+    for name, images in parts.items():
+        blocks = range(0, len(images.pixels), MOST_IMAGES)
+        pixels = [digest(_copied(images.pixels, i, i + MOST_IMAGES).tobytes()) for i in blocks]
+        labels = [
+            None if labels is None else digest(labels.tobytes())
+            for labels in (images.labels, images.coarse_labels)
+        ]
+        names = [images.class_names, images.coarse_names]
+        found.append([name, list(images.pixels.shape), pixels, labels, names])
+    return fingerprint(found)
+
+
+def _copied(pixels: NDArray[np.uint8], start: int, stop: int) -> NDArray[np.uint8]:
+    """Some images, of which nothing else stays in memory."""
+    copied = np.array(pixels[start:stop])
+    release(pixels)
+    return copied
+
+
+def _pixels(parts: dict[str, ImageSet], block: Block) -> NDArray[np.uint8]:
+    return _copied(parts[block.part].pixels, block.start, block.stop)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is done with a block, wherever it is done."""
+
+    views: str
+    seed: int
+    counts: dict[str, Counts]
+    """Of each part."""
+
+    def features(self, encoder: Encoder, block: Block, pixels: NDArray[np.uint8]) -> BlockFeatures:
+        """(images, versions, ...) of each view of a block."""
+        images, views = torch.from_numpy(pixels), VIEWS[self.views]
+        found: BlockFeatures = {}
+        for name, count in self.counts[block.part].items():
+            versions = []
+            for number in range(count):
+                drawn = step_rng(self.seed, block.start, f"{name} {number} of {block.part}")
+                view = views.view(name, images, drawn)
+                versions.append(encoder.features(view).cpu().to(torch.float16).numpy())
+            found[name] = np.stack(versions, axis=1)
+        return found
+
+
+_mine: tuple[_Work, Encoder] | InputError | None = None
+"""What a process of the pool works with, or why it cannot."""
+
+
+def _begin(work: _Work, spec: EncoderSpec, fingerprint: str) -> None:
+    global _mine
+    begin_worker(threads=1)
+    try:
+        encoder = spec.load()
+        require(
+            encoder.fingerprint == fingerprint,
+            f"The encoder {printable(spec.source)} changed while it was in use: give the same "
+            "command again.",
+        )
+        _mine = work, encoder
+    except InputError as error:
+        _mine = error
+
+
+def _carry_out(block: Block, pixels: NDArray[np.uint8]) -> BlockFeatures:
+    if not isinstance(_mine, tuple):
+        raise _mine or RuntimeError("begun without an encoder")
+    work, encoder = _mine
+    return work.features(encoder, block, pixels)

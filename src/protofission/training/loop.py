@@ -1,0 +1,194 @@
+"""The one loop: every method, with any head, in one process or many.
+
+`train` is a generator that yields after every step; showing, judging, saving and stopping are plain
+code around it.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from protofission.core.errors import require
+from protofission.core.records import NO_CLASS, Batch, Output, Step, Targets, Terms, total
+from protofission.core.rng import step_rng
+from protofission.core.threads import ahead, one_thread
+from protofission.data.augment.views import Augmentations
+from protofission.data.batches import Batches
+from protofission.data.image_sets import TrainingData
+from protofission.models.adapters import Adapter
+from protofission.models.model import Model
+from protofission.system.distributed import ALONE, Processes
+from protofission.training.experiment import Experiment, Recipe
+from protofission.training.optimizers import move_average
+from protofission.training.outputs import Plain, survey_of
+from protofission.training.schedules import learning_rate, number_of_steps, steps_per_epoch
+from protofission.training.state import TrainState, start_head
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a step did."""
+
+    step: int
+    epoch: int
+    ends_epoch: bool
+    terms: Terms
+    """Detached."""
+    trusted: float | None
+    """The share of the unlabeled images that were taken for a class, if that is the aim."""
+    learning_rate: float
+
+
+def train(
+    state: TrainState,
+    experiment: Experiment,
+    data: TrainingData,
+    augmentations: Augmentations,
+    processes: Processes = ALONE,
+) -> Iterator[StepReport]:
+    """Train from `state.step` to the end, in place; yields after every step."""
+    method, recipe = experiment.method, experiment.recipe
+    batches = Batches(
+        data,
+        method.views,
+        augmentations,
+        recipe.labeled_batch,
+        recipe.unlabeled_batch,
+        experiment.seed,
+        processes.share,
+        processes.device,
+    )
+    per_epoch, num_steps = steps_per_epoch(recipe, data), number_of_steps(recipe, data)
+    light = isinstance(state.model.backbone, Adapter)  # many small operations, few large ones
+    with ahead(batches.at, wanted=light) as upcoming:
+        while state.step < num_steps:
+            number = state.step
+            if number and (number - 1) / num_steps < method.begins <= number / num_steps:
+                start_head(data, augmentations, state.model, experiment, processes)
+                state.forget_head()
+            if method.surveys and number % per_epoch == 0:
+                method.survey(
+                    state.memory, survey_of(state.model, data, augmentations.plain, processes)
+                )
+            rate = learning_rate(recipe, number, num_steps, per_epoch)
+            for group in state.optimizer.param_groups:
+                group["lr"] = rate
+            with one_thread(light):
+                state.model.train()
+                batch = upcoming.at(number)
+                step = Step(
+                    output=forward(state.model, batch, processes),
+                    labels=batch.labels,
+                    layout=batch.layout,
+                    num_seen=data.num_seen,
+                    memory=state.memory,
+                    generator=step_rng(experiment.seed, number, "method"),
+                    progress=number / num_steps,
+                    places=batch.places,
+                    again=Replay(state.model, batch) if method.replays else None,
+                    head=state.model.head if method.averages else None,
+                )
+                targets = method.decide(step)
+                if number + 1 < num_steps:
+                    upcoming.begin(number + 1)
+                terms = method.charge(step, targets)
+                loss = total(terms)
+                _check_finite(loss, experiment, number)
+                _descend(state, loss, recipe, processes)
+                method.update(step, targets)
+                if state.average is not None:
+                    move_average(state.average.model, state.model, recipe.ema)
+                    move_average(state.average.memory, state.memory, recipe.ema)
+                upcoming.wait()
+            state.step += 1
+            yield StepReport(
+                step=number,
+                epoch=number // per_epoch,
+                ends_epoch=state.step % per_epoch == 0 or state.step == num_steps,
+                terms=tuple(term._replace(value=term.value.detach()) for term in terms),
+                trusted=_trusted(step, targets) if method.trusts else None,
+                learning_rate=rate,
+            )
+
+
+def forward(model: Model, batch: Batch, processes: Processes = ALONE) -> Output:
+    """The outputs of a whole batch: features of one's own share, gathered, then the head."""
+    with processes.autocast():
+        features = model.backbone(batch.inputs)
+    features = processes.gathered(features.float())
+    if processes.share.size > 1:
+        features = features[batch.layout.places(processes.share.size).to(features.device)]
+    return cast(Output, model.head(features))
+
+
+class Replay:
+    """`Again` for a model and a batch, in one process."""
+
+    def __init__(self, model: Model, batch: Batch) -> None:
+        self._model, self._inputs = model, batch.inputs
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights that learn."""
+        return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+
+    def __call__(self, weights: Mapping[str, Tensor]) -> Output:
+        """The output with other weights; statistics are copies."""
+        kept = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
+        return cast(Output, functional_call(self._model, {**kept, **weights}, (self._inputs,)))
+
+
+def _descend(state: TrainState, loss: Tensor, recipe: Recipe, processes: Processes) -> None:
+    """One step of the optimiser down the gradient of a loss."""
+    optimizers = state.optimizers().values()
+    learning = [[p for group in o.param_groups for p in group["params"]] for o in optimizers]
+    for parameter in itertools.chain(*learning):
+        parameter.grad = None
+    processes.backward(loss)
+    processes.average(state.model, state.memory)
+    for optimizer, own in zip(optimizers, learning, strict=True):
+        if recipe.clip is not None:
+            nn.utils.clip_grad_norm_(own, recipe.clip)
+        optimizer.step()
+
+
+def _check_finite(loss: Tensor, experiment: Experiment, step: int) -> None:
+    charged = float(loss.detach())
+    require(
+        math.isfinite(charged),
+        f"The loss is {charged} at step {step}: lower recipe.learning_rate "
+        f"({experiment.recipe.learning_rate}) or head.temperature ({experiment.head.temperature}), "
+        "or set recipe.clip.",
+    )
+
+
+def _trusted(step: Step, targets: Targets) -> float:
+    views = range(step.layout.unlabeled_views)
+    classes = [step.unlabeled(targets.classes, view) for view in views]
+    return int(functools.reduce(torch.maximum, classes).ne(NO_CLASS).sum()) / step.layout.unlabeled
+
+
+def judged_memory(
+    state: TrainState,
+    experiment: Experiment,
+    data: TrainingData,
+    plain: Plain,
+    processes: Processes,
+) -> nn.Module:
+    """The memory by which the judged model is judged: where scores want it, surveyed anew."""
+    model, memory = state.judged
+    if not experiment.method.scores_by_survey:
+        return memory
+    memory = copy.deepcopy(memory)
+    experiment.method.survey(memory, survey_of(model, data, plain, processes))
+    return memory

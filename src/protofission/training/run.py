@@ -1,0 +1,293 @@
+"""A run: an experiment trained, judged and saved in a folder, where it can be taken up again."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from protofission import __version__
+from protofission.core.errors import InputError, require
+from protofission.data.datasets import Data
+from protofission.system.distributed import ALONE, Processes
+from protofission.system.json_files import to_json
+from protofission.system.whole_files import locked
+from protofission.training.evaluate import (
+    Predictions,
+    Summary,
+    neighbour_accuracy,
+    predict,
+    summarize,
+)
+from protofission.training.experiment import Experiment, as_json
+from protofission.training.history import Epoch, Progress
+from protofission.training.loop import StepReport, judged_memory, train
+from protofission.training.run_folder import RunFolder
+from protofission.training.schedules import number_of_steps
+from protofission.training.state import TrainState, start
+
+SAVE_EVERY = 60.0
+"""Seconds."""
+
+
+_PLACES = (("backbone", "weights"), ("data", "store"))
+"""Options that are paths, of which the last part counts."""
+
+
+def folder_of(experiment: Experiment, parent: Path) -> RunFolder:
+    """The usual folder of an experiment: another experiment or version has another folder.
+
+    Of the paths of its weights and its store, the last part counts: folders may be moved together.
+    """
+    plain = json.loads(as_json(experiment))
+    for part, key in _PLACES:
+        if plain[part].get(key):
+            plain[part][key] = Path(plain[part][key]).name
+    content = f"{__version__}\n{json.dumps(plain, indent=2)}".encode()
+    digest = hashlib.sha256(content).hexdigest()[:8]
+    return RunFolder(parent / f"{experiment.name}-seed{experiment.seed}-{digest}")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A run after one of its steps."""
+
+    report: StepReport
+    epoch: Epoch | None
+    """The one that the step ended."""
+
+
+def perform(
+    experiment: Experiment,
+    data: Data,
+    folder: RunFolder,
+    *,
+    resume: bool = False,
+    processes: Processes = ALONE,
+    save_every: float = SAVE_EVERY,
+) -> Iterator[Moment]:
+    """Train, judge and save an experiment; yields after every step.
+
+    A run that was killed at any point and is resumed ends with the same bits in every file but
+    environment.json, on the same machine with as many processes and threads.
+
+    Args:
+        resume: go on where the folder's run is; without it, a folder that has a run is refused.
+        save_every: the least seconds from one saved state to the next.
+    """
+    require(save_every >= 0, f"save_every = {save_every} must be at least 0 seconds.")
+    check_folder(folder, experiment, resume=resume)
+    processes.wait()  # until all have looked, before the first one writes
+    with ExitStack() as ours:
+        saved, refusal = None, None
+        if processes.first:
+            try:
+                ours.enter_context(locked(folder.path))
+                saved = _saved(folder, data)
+            except InputError as error:
+                refusal = str(error)
+        saved, refusal = processes.agreed((saved, refusal))
+        require(refusal is None, refusal or "")
+        yield from _perform(experiment, data, folder, processes, save_every, saved)
+
+
+Saved = tuple[dict[str, Tensor], Progress] | None
+"""The tensors of a state, and the history so far."""
+
+
+def _saved(folder: RunFolder, data: Data) -> Saved:
+    """The state that a folder has, if it is one of the same images."""
+    saved = folder.saved_state()
+    require(
+        saved is None or folder.plain("split") == json.loads(to_json(data.split.manifest())),
+        f"{folder.path} holds a run on other images, or other labels: name another folder.",
+    )
+    there = folder.plain("store") if saved is not None and folder.has("store.json") else {}
+    require(
+        saved is None or there == data.fingerprints,
+        f"{folder.path} holds a run on the features of another encoder, or of other views: name "
+        "another folder.",
+    )
+    return saved
+
+
+def _perform(
+    experiment: Experiment,
+    data: Data,
+    folder: RunFolder,
+    processes: Processes,
+    save_every: float,
+    saved: Saved,
+) -> Iterator[Moment]:
+    """`perform` in a folder that is ours."""
+    state, progress = _begun(experiment, data, folder, processes, saved)
+    last = number_of_steps(experiment.recipe, data.training)
+    clock = time.monotonic()
+    for report in train(state, experiment, data.training, data.augmentations, processes):
+        progress.add(report)
+        epoch = None
+        if report.ends_epoch:
+            judgement = NO_JUDGEMENT
+            if state.step == last or (report.epoch + 1) % experiment.judging.every == 0:
+                judgement = _judge(state, experiment, data, processes)
+            if processes.first and _is_reported(
+                judgement, progress, experiment, state.step == last
+            ):
+                folder.write_judgement(*judgement)
+            epoch = progress.end_epoch(judgement.summary, judgement.neighbours)
+        if processes.first and state.step < last and time.monotonic() - clock >= save_every:
+            folder.save_state(state.tensors(), progress)
+            clock = time.monotonic()
+        yield Moment(report, epoch)
+    if processes.first:
+        folder.save_state(state.tensors(), progress)
+        folder.save_weights(state.judged.model.state_dict())
+        folder.write("history.json", to_json([dataclasses.asdict(e) for e in progress.history]))
+        folder.finish()
+    processes.wait()
+
+
+def _begun(
+    experiment: Experiment, data: Data, folder: RunFolder, processes: Processes, saved: Saved
+) -> tuple[TrainState, Progress]:
+    """The saved state, or else the start, with the files that tell of it."""
+    state = start(
+        experiment, data.training, data.augmentations, processes, restored=saved is not None
+    )
+    progress = Progress()
+    if saved is not None:
+        tensors, progress = saved
+        try:
+            state.restore(tensors)
+        except (KeyError, ValueError, RuntimeError):
+            raise InputError(
+                f"{folder.path / 'state.safetensors'} is not of this version's model: begin again "
+                "in another folder."
+            ) from None
+    if processes.first:
+        # The first of all: it says whose folder this is. On resuming, its values are the same.
+        folder.write("experiment.json", as_json(experiment))
+        if saved is None:
+            folder.write("environment.json", to_json(environment(processes)))
+            folder.write("start.json", to_json(state.fit and dataclasses.asdict(state.fit)))
+        folder.write("split.json", to_json(data.split.manifest()))
+        if data.fingerprints:
+            folder.write("store.json", to_json(data.fingerprints))
+    return state, progress
+
+
+def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> None:
+    """Refuse a folder in which a run of the experiment cannot begin, or go on."""
+    require(
+        folder.path.is_dir() or not folder.path.exists(),
+        f"{folder.path} is a file: name a folder for the run.",
+    )
+    if not folder.has("experiment.json"):
+        foreign = [path.name for path in folder.files() if path.name != ".lock"]
+        require(
+            not foreign,
+            f"{folder.path} holds other files, such as {foreign[0] if foreign else ''}: "
+            "name a new folder for the run.",
+        )
+        return
+    there = flat(folder.plain("experiment"))
+    here = flat(json.loads(as_json(experiment)))
+    places = {".".join(place) for place in _PLACES}
+    for key in {**here, **there}:
+        one, other = there.get(key), here.get(key)
+        moved = key in places and one and other and Path(one).name == Path(other).name
+        require(
+            one == other or bool(moved),
+            f"{folder.path} holds a run of another experiment, where {key} is {there.get(key)}, "
+            f"not {here.get(key)}: name another folder.",
+        )
+    require(
+        not folder.finished,
+        f"{folder.path} holds this run, finished: there is nothing to "
+        f"{'resume' if resume else 'do'}.",
+    )
+    require(
+        resume,
+        f"{folder.path} holds this run, unfinished: add --resume to go on, or name another folder.",
+    )
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, with dotted keys."""
+    if not isinstance(value, dict):
+        return {prefix.removesuffix("."): value}
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        found |= flat(inner, f"{prefix}{key}.")
+    return found
+
+
+def environment(processes: Processes = ALONE) -> dict[str, Any]:
+    """What the numbers of a run may depend on besides the experiment."""
+    return {
+        "protofission": __version__,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "processes": processes.share.size,
+        "device": str(processes.device),
+    }
+
+
+class Judgement(NamedTuple):
+    """What the test set says of a model: predictions where there are classes, or neighbours."""
+
+    predictions: Predictions | None = None
+    summary: Summary | None = None
+    neighbours: float | None = None
+
+
+NO_JUDGEMENT = Judgement()
+
+
+def _judge(
+    state: TrainState, experiment: Experiment, data: Data, processes: Processes
+) -> Judgement:
+    if not experiment.method.predicts:
+        k, model = experiment.judging.neighbours, state.judged.model
+        return Judgement(
+            neighbours=neighbour_accuracy(
+                model, data.training, data.test, k, data.augmentations.plain, processes
+            )
+        )
+    plain = data.augmentations.plain
+    predictions = predict(
+        state.judged.model,
+        judged_memory(state, experiment, data.training, plain, processes),
+        experiment,
+        data.training,
+        data.test,
+        plain,
+        processes,
+    )
+    return Judgement(predictions, summarize(predictions))
+
+
+def _is_reported(
+    judgement: Judgement, progress: Progress, experiment: Experiment, ended: bool
+) -> bool:
+    """Whether a judgement is the run's, as far as can be told now."""
+    if experiment.judging.select == "last" or judgement.summary is None:
+        return ended
+    earlier = [epoch.summary.strict.all for epoch in progress.history if epoch.summary]
+    return judgement.summary.strict.all > max(earlier, default=-math.inf)

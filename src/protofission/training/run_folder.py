@@ -1,0 +1,241 @@
+"""The folder of a run: plain files, each written whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from protofission.core.errors import InputError, require
+from protofission.models.weight_files import check_texts
+from protofission.system.json_files import MOST_BYTES, parsed_json, to_json, typed
+from protofission.system.plain_files import read_plain
+from protofission.system.tensor_files import DIGEST, sealed, unsealed
+from protofission.system.whole_files import is_partial, write_whole
+from protofission.training.evaluate import NO_SLOT, Predictions, Summary
+from protofission.training.history import (
+    Epoch,
+    Progress,
+    epochs,
+    progress_of,
+    summary_of,
+)
+
+Read = TypeVar("Read")
+
+STATED: dict[str, dict[str, Any]] = {
+    "experiment": {
+        **{"name": str, "seed": int, "data.split.name": str},
+        **{"data.dataset": str | None, "data.store": str | None, "judging.select": str},
+        **dict.fromkeys(("method", "head", "backbone", "recipe"), dict[str, Any]),
+    },
+    "environment": {"protofission": str, "torch": str},
+    "split": {"sha256": str},
+}
+"""What the JSON files of any run state, by dotted keys, and its types."""
+
+SEALED = (
+    *("experiment.json", "split.json", "store.json", "history.json", "metrics.json"),
+    "predictions.npz",
+)
+"""Files whose digests are in `finished`; files of tensors carry their own."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "finished").exists()
+
+    def write(self, name: str, content: bytes | str) -> None:
+        """Write one of the folder's files."""
+        write_whole(self.path / name, content.encode() if isinstance(content, str) else content)
+
+    def read(
+        self, name: str, parse: Callable[[bytes], Read], most: int | None = MOST_BYTES
+    ) -> Read:
+        """Read one of the folder's files, of at most so many bytes; a damaged one is named."""
+        path = self.path / name
+        try:
+            content = read_plain(path, most)
+            wanted = self._digests().get(name) if name in SEALED else None
+            require(wanted in (None, _sha256(content)), "it is not as it was written.")
+            return parse(content)
+        except FileNotFoundError:
+            why = ""
+        except OSError as error:
+            why = f" ({error.strerror or error})"
+        except InputError as error:
+            why = f" ({str(error).removesuffix('.')})"
+        except (ValueError, KeyError, TypeError, SafetensorError):
+            why = ""
+        raise InputError(
+            f"{path} is missing or damaged: delete the folder {self.path} and run again{why}."
+        )
+
+    def plain(self, name: str) -> dict[str, Any]:
+        """One of the JSON files, such as experiment, environment, split or metrics."""
+        return self.read(f"{name}.json", lambda content: _stated(content, STATED.get(name, {})))
+
+    def has(self, name: str) -> bool:
+        """Whether one of the folder's files is there, or should be."""
+        if os.path.lexists(self.path / name):
+            return True
+        with suppress(InputError, OSError):
+            return name in self._digests()
+        return False
+
+    def finish(self) -> None:
+        """Mark the run as finished, with the digests of its files."""
+        there = (name for name in SEALED if (self.path / name).exists())
+        digests = {name: _sha256(read_plain(self.path / name)) for name in there}
+        self.write("finished", to_json(digests))
+
+    def _digests(self) -> dict[str, str]:
+        """The digests of a finished run's files, by name; runs of earlier versions have none."""
+        try:
+            content = read_plain(self.path / "finished", MOST_BYTES)
+        except FileNotFoundError:
+            return {}
+        return typed(parsed_json(content), dict[str, str], "finished") if content else {}
+
+    def files(self) -> list[Path]:
+        """All files of the folder but those that were being written when a process was killed."""
+        found = self.path.iterdir() if self.path.is_dir() else ()
+        return sorted(path for path in found if not is_partial(path))
+
+    def save_state(self, tensors: dict[str, Tensor], progress: Progress) -> None:
+        """All that is needed to go on, in one file."""
+        plain = to_json(dataclasses.asdict(progress))
+        self.write("state.safetensors", sealed(tensors, progress=plain))
+
+    def save_weights(self, weights: dict[str, Tensor]) -> None:
+        """The model's weights."""
+        self.write("weights.safetensors", sealed(weights))
+
+    def saved_state(self) -> tuple[dict[str, Tensor], Progress] | None:
+        """What `save_state` saved, if it did."""
+        known = self.has("state.safetensors")
+        return self.read("state.safetensors", _state, most=None) if known else None
+
+    def write_judgement(
+        self, predictions: Predictions | None, summary: Summary | None, neighbours: float | None
+    ) -> None:
+        """What the run reports: predictions with their numbers, or the neighbours' accuracy."""
+        if predictions is not None:
+            arrays = BytesIO()
+            np.savez_compressed(arrays, **vars(predictions))
+            self.write("predictions.npz", arrays.getvalue())
+        numbers = {"neighbours": neighbours} if summary is None else dataclasses.asdict(summary)
+        self.write("metrics.json", to_json(numbers))
+
+    def history(self) -> list[Epoch]:
+        """The epochs of the run."""
+        return self.read("history.json", lambda content: epochs(parsed_json(content)))
+
+    def summary(self) -> Summary:
+        """The numbers of the reported epoch."""
+        return self.read("metrics.json", lambda content: summary_of(parsed_json(content)))
+
+    def predictions(self) -> Predictions:
+        """The predictions of the reported epoch."""
+        return self.read("predictions.npz", _predictions, most=None)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The model's weights at the last epoch."""
+        return self.read("weights.safetensors", _weights, most=None)
+
+
+def _stated(content: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
+    """An object that has all that is wanted of it, by dotted keys."""
+    found = typed(parsed_json(content), dict[str, Any], "")
+    for key, kind in wanted.items():
+        value: Any = found
+        for name in key.split("."):
+            require(isinstance(value, dict) and name in value, f"{key} is missing.")
+            value = value[name]
+        typed(value, kind, key)
+    return found
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _weights(content: bytes) -> dict[str, Tensor]:
+    tensors, texts = unsealed(content)
+    check_texts(texts)
+    return tensors
+
+
+def _state(content: bytes) -> tuple[dict[str, Tensor], Progress]:
+    tensors, texts = unsealed(content)
+    check_texts(texts)
+    plain = parsed_json(texts["progress"])
+    if DIGEST not in texts:  # an earlier version had one of the tensors alone
+        require(plain["digest"] == _digest(tensors), "it is not as it was written.")
+    return tensors, progress_of(plain)
+
+
+def _predictions(content: bytes) -> Predictions:
+    try:
+        with np.load(BytesIO(content), allow_pickle=False) as arrays:
+            values: dict[str, Any] = dict(arrays)
+        for number in ("num_seen", "num_classes"):
+            values[number] = int(values[number])
+        found = Predictions(**values)
+    except Exception as error:  # whatever a reader says to bytes that are none of its own
+        raise ValueError(str(error)) from None
+    require(_agree(found), "its arrays do not go together.")
+    return found
+
+
+def _agree(found: Predictions) -> bool:
+    """Whether predictions have the kinds, shapes and ranges that those of a run have."""
+    rows = (found.labels, found.heads, found.slots, found.similarities, found.ood_scores)
+    finer = (found.finer, found.own_slots, found.own_clusters)
+    kinds = "".join(array.dtype.kind for array in (*rows, found.prototypes, found.mixing, *finer))
+    if kinds != "iiiffffiii" or found.prototypes.ndim != 3:
+        return False
+    heads, slots = found.prototypes.shape[:2]
+    claimed = found.heads[found.slots != NO_SLOT] if found.heads.shape == found.slots.shape else ()
+    return (
+        {array.shape for array in rows} == {(len(found.labels),)}
+        and {array.shape for array in finer} <= {(0,), (len(found.labels),)}
+        and found.mixing.shape == (heads, slots)
+        and 0 < found.num_seen <= found.num_classes
+        and _within(found.labels, found.num_classes)
+        and _within(found.heads, found.num_classes)
+        and _within(claimed, heads)
+        and _within(found.slots - NO_SLOT, slots + 1)
+        and not np.isnan(found.ood_scores).any()
+    )
+
+
+def _within(values: Any, size: int) -> bool:
+    return len(values) == 0 or bool(values.min() >= 0 and values.max() < size)
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    """One digest of all numbers."""
+    found = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(tensors[name].cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

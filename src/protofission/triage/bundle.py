@@ -1,0 +1,328 @@
+"""A fitted model as a folder of plain files: all that is needed to use it, and to know it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from protofission import __version__
+from protofission.core.errors import InputError, printable, require
+from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec, fetch
+from protofission.models.heads import sizes_of
+from protofission.system.json_files import typed
+from protofission.system.paths import path_of
+from protofission.system.whole_files import locked, written_whole
+from protofission.triage.bundle_files import (
+    FORMAT,
+    MANIFEST,
+    Manifest,
+    Reference,
+    adapter_of,
+    check_destination,
+    check_numbers,
+    contents,
+    digest,
+    read_manifest,
+    read_parts,
+    sealed,
+    specs_of,
+)
+from protofission.triage.calibrated_model import CHUNK, Recognizer, Verdicts, judge
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A recognizer, the names of what it recognises, its encoder's reference, and its card."""
+
+    recognizer: Recognizer
+    class_names: tuple[str, ...]
+    subclass_names: tuple[tuple[str, ...], ...]
+    """V of each class."""
+    cluster_names: tuple[str, ...]
+    """Of the heads for novel classes."""
+    encoder_spec: EncoderSpec
+    """Kind, source and options of the encoder, as they were given."""
+    encoder_facts: dict[str, Any]
+    """As `Encoder.describe` has it."""
+    calibration: NDArray[np.float32]
+    """ID scores of known images that were held out."""
+    card: dict[str, Any]
+    """How it was made and how good it is, in plain JSON values."""
+    version: str = __version__
+    """Of the protofission that made it."""
+
+    @staticmethod
+    def of(
+        recognizer: Recognizer,
+        class_names: Sequence[str],
+        encoder_spec: EncoderSpec,
+        encoder_facts: Mapping[str, Any],
+        calibration: ArrayLike = (),
+        card: Mapping[str, Any] | None = None,
+        *,
+        subclass_names: Sequence[Sequence[str]] | None = None,
+        cluster_names: Sequence[str] | None = None,
+    ) -> Bundle:
+        """A bundle in which sub-classes and clusters are numbered where no names are given."""
+        novel = range(1, _clusters(recognizer) + 1)
+        if subclass_names is None:
+            subclass_names = [_numbered(name, recognizer.slots) for name in class_names]
+        if cluster_names is None:
+            cluster_names = [f"novel {i}" for i in novel]
+        return Bundle(
+            recognizer,
+            tuple(class_names),
+            tuple(map(tuple, subclass_names)),
+            tuple(cluster_names),
+            encoder_spec,
+            dict(encoder_facts),
+            np.array(calibration, np.float32),
+            dict(card or {}),
+        )
+
+    def __post_init__(self) -> None:
+        known, slots = self.recognizer.num_seen, self.recognizer.slots
+        novel, names = _clusters(self.recognizer), self.class_names
+        require(len(names) == known > 0, f"{len(names)} names for {known} classes: give one each.")
+        require(len(set(names)) == known, "Two classes have the same name: rename one.")
+        require(
+            [len(own) for own in self.subclass_names] == [slots] * known,
+            f"Each of the {known} classes has {slots} sub-classes: name them all, or none.",
+        )
+        require(
+            len(self.cluster_names) == novel,
+            f"{len(self.cluster_names)} names for {novel} novel clusters: give one each.",
+        )
+        typed(self.encoder_facts.get("fingerprint"), str, "the encoder's fingerprint")
+        width = typed(self.encoder_facts.get("num_features"), int, "the encoder's num_features")
+        inputs = len(adapter_of(self.recognizer.model).mean)
+        require(
+            width == inputs,
+            f"The encoder gives {width} features, but the model takes {inputs}: give its own.",
+        )
+        scores = self.calibration
+        require(
+            scores.ndim == 1 and bool(np.isfinite(scores).all()),
+            "The calibration is no list of finite numbers: give the ID scores.",
+        )
+        check_numbers(self.recognizer.state_dict())
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that is in it."""
+        return digest(self._manifest(contents(self.recognizer, self.calibration)))
+
+    def encoder(
+        self, device: torch.device | None = None, *, allow_download: bool = False
+    ) -> Encoder:
+        """The encoder that the model was fitted with.
+
+        Args:
+            allow_download: from the hub, if it is not on this machine.
+
+        Raises:
+            InputError: if it is gone, or is another one now.
+        """
+        shown = printable(self.encoder_spec.source)
+        try:
+            if allow_download:
+                fetch(self.encoder_spec)
+            loaded = self.encoder_spec.load(device)
+        except InputError as error:
+            raise InputError(
+                f"The model names the encoder {shown}, which cannot be used "
+                f"({str(error).rstrip('.')}): put it back, or fit again."
+            ) from None
+        require(
+            loaded.fingerprint == self.encoder_facts["fingerprint"],
+            f"The encoder {shown} is not the one that the model was "
+            "fitted with (its fingerprint differs): put that one back, or fit again.",
+        )
+        return loaded
+
+    def predict_features(self, features: ArrayLike) -> Verdicts:
+        """The verdicts on images by their (N, D) features, as the encoder gives them."""
+        width, array = self.encoder_facts["num_features"], np.asarray(features)
+        require(
+            array.ndim == 2 and array.shape[1] == width and array.dtype.kind in "fiu",
+            f"Features of the shape {array.shape} and type {array.dtype} are none of the model's "
+            f"encoder: give (N, {width}) numbers.",
+        )
+        rows = torch.from_numpy(array.astype(np.float32))
+        device = self.recognizer.threshold.device
+        found = judge(self.recognizer, (some.to(device) for some in torch.split(rows, CHUNK)))
+        return Verdicts(*(column.cpu() for column in found))
+
+    def save(self, folder: Path | str) -> None:
+        """Write the folder: a new or empty one, or that of another bundle, which is replaced.
+
+        If this is killed, the folder holds what it did before, or is refused as unfinished.
+        """
+        folder = path_of(folder)
+        parts = contents(self.recognizer, self.calibration)
+        manifest = self._manifest(parts)
+        check_destination(folder)
+        try:
+            with locked(folder), ExitStack() as files:
+                for name, content in ((MANIFEST, manifest), *parts.items()):
+                    files.enter_context(written_whole(folder / name)).write_bytes(content)
+                # Files take their names when the stack is left, the last first, MANIFEST last.
+                (folder / MANIFEST).unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"{printable(str(folder))} cannot be written ({error.strerror or error}): make "
+                "room, or name another folder."
+            ) from None
+
+    @staticmethod
+    def load(folder: Path | str) -> Bundle:
+        """The bundle of a folder.
+
+        Raises:
+            InputError: if there is none, or not all of it is as it was saved.
+        """
+        folder = path_of(folder)
+        shown = printable(str(folder))
+        if not (folder / MANIFEST).exists():
+            begun = (folder / ".lock").exists()
+            raise InputError(
+                f"{shown} is unfinished, its bundle was being saved: fit the model again."
+                if begun
+                else f"{shown} holds no bundle: give a folder that protofission fit wrote."
+            )
+        try:
+            manifest = read_manifest(folder)
+            if isinstance(manifest, Manifest):
+                return _of(manifest, folder)
+        except InputError as wrong:
+            raise InputError(
+                f"{shown} was edited or is damaged ({str(wrong).rstrip('.')}): fit the model "
+                "again, or take another copy of the folder."
+            ) from None
+        raise InputError(f"{shown} was made by a newer protofission (format {manifest}): update.")
+
+    def card_lines(self) -> list[str]:
+        """What a person wants to know of it, line by line."""
+        recognizer, facts = self.recognizer, self.encoder_facts
+        adapter, head = specs_of(recognizer.model)
+        threshold = float(recognizer.threshold)
+        known, novel, side = len(self.class_names), len(self.cluster_names), facts.get("size", "?")
+        clusters = f" and {novel} novel cluster{'s' * (novel != 1)}" if novel else ""
+        model = {
+            "encoder": f"{self.encoder_spec.source}, {facts['num_features']} features of images of "
+            f"{side} x {side} pixels",
+            "adapter": adapter.kind,
+            "head": f"{head.kind}, prototypes of a class: {head.slots}",
+            "accepted": f"from an ID score of {threshold:.4g} on"
+            if threshold > -math.inf
+            else "every image",
+            "temperature of probabilities": float(recognizer.temperature),
+            "held-out scores, kept to tell drift": len(self.calibration),
+        }
+        classes = {
+            name: f"sub-classes 1 to {len(own)}"
+            if own == _numbered(name, len(own))
+            else ", ".join(own)
+            for name, own in zip(self.class_names, self.subclass_names, strict=True)
+        }
+        groups = [
+            ("model", model),
+            ("classes", classes if recognizer.slots > 1 else list(classes)),
+            ("novel clusters", list(self.cluster_names)),
+            *self.card.items(),
+        ]
+        lines = [
+            f"A model of {known} known class{'es' * (known != 1)}{clusters}, made by protofission "
+            f"{self.version}."
+        ]
+        for title, group in groups:
+            inside = _indented(group, "  ")
+            lines += ["", title[:1].upper() + title[1:], *inside] if inside else []
+        return [printable(line) for line in lines]
+
+    def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
+        adapter, head = specs_of(self.recognizer.model)
+        kind = next((k for k, known in ENCODERS.items() if type(self.encoder_spec) is known), None)
+        if kind is None:
+            raise InputError(
+                f"A {type(self.encoder_spec).__name__} is no encoder that a bundle can refer to: "
+                f"give one of {', '.join(ENCODERS)}."
+            )
+        options = vars(self.encoder_spec).copy()
+        source = options.pop("source")
+        manifest = Manifest(
+            format=FORMAT,
+            protofission=self.version,
+            known=len(self.class_names),
+            novel=sizes_of(self.recognizer.model.head)[0] - self.recognizer.num_seen,
+            class_names=self.class_names,
+            subclass_names=self.subclass_names,
+            cluster_names=self.cluster_names,
+            head=head,
+            adapter=adapter,
+            encoder=Reference(kind, source, options, self.encoder_facts),
+            files={name: digest(content) for name, content in parts.items()},
+            card=self.card,
+        )
+        try:
+            return sealed(asdict(manifest))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"The card is not of plain JSON values ({error}): mend it.") from None
+
+
+load = Bundle.load
+
+
+def _of(manifest: Manifest, folder: Path) -> Bundle:
+    recognizer, scores = read_parts(folder, manifest)
+    return Bundle(
+        recognizer,
+        manifest.class_names,
+        manifest.subclass_names,
+        manifest.cluster_names,
+        manifest.encoder.spec(),
+        manifest.encoder.describe,
+        scores,
+        manifest.card,
+        manifest.protofission,
+    )
+
+
+def _numbered(name: str, slots: int) -> tuple[str, ...]:
+    """The sub-classes of a class that nobody named."""
+    return tuple(f"{name} / {number}" for number in range(1, slots + 1))
+
+
+def _clusters(recognizer: Recognizer) -> int:
+    """Heads that stand for novel clusters."""
+    return (sizes_of(recognizer.model.head)[0] - recognizer.num_seen) * recognizer.clusters
+
+
+def _indented(value: Any, indent: str) -> list[str]:
+    """The parts of a card, a line each; those of a part stand further to the right."""
+    if not isinstance(value, dict):
+        parts = value if isinstance(value, list) else [value]
+        return [f"{indent}{_text(part)}" for part in parts if part is not None]
+    lines = []
+    for key, part in value.items():
+        inside = _indented(part, f"{indent}  ")
+        if isinstance(part, dict | list) and inside:
+            lines += [f"{indent}{key}:", *inside]
+        elif inside:
+            lines.append(f"{indent}{key}: {_text(part)}")
+    return lines
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value)

@@ -1,0 +1,297 @@
+"""The files of a bundle: what they hold, and one strict way to read them. None is run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from protofission.core.errors import InputError, printable, require, unknown
+from protofission.data.store.manifest import npy_header
+from protofission.fission import FissionHead
+from protofission.models.adapters import Adapter, AdapterSpec
+from protofission.models.encoders import ENCODERS, EncoderSpec
+from protofission.models.heads import (
+    CosineHead,
+    DistanceHead,
+    HeadSpec,
+    LinearHead,
+    ReciprocalHead,
+    sizes_of,
+)
+from protofission.models.model import Model
+from protofission.models.weight_files import few
+from protofission.system.json_files import parsed_json, to_json, typed
+from protofission.system.plain_files import read_plain
+from protofission.system.whole_files import is_partial
+from protofission.triage.calibrated_model import Recognizer
+
+FORMAT = 1
+MANIFEST, MODEL, CALIBRATION = "bundle.json", "model.safetensors", "calibration.npy"
+PARTS = (MODEL, CALIBRATION)
+KINDS = ("linear", "cosine", "fission", "distance", "reciprocal", "reciprocal-dot")
+"""Of heads."""
+MOST_BYTES = 2**26
+"""Of bundle.json."""
+MOST = 2**20
+"""Classes, prototypes of a class, or features: more are refused before room is made for them."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The encoder of a bundle: how it is loaded, and what it was."""
+
+    kind: str
+    source: str
+    options: dict[str, Any]
+    describe: dict[str, Any]
+    """As `Encoder.describe` has it."""
+
+    def spec(self) -> EncoderSpec:
+        """Its specification."""
+        if self.kind not in ENCODERS:
+            raise unknown("encoder", self.kind, ENCODERS)
+        fields = {**self.options, "source": self.source}
+        return typed(fields, ENCODERS[self.kind], "encoder.options")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What bundle.json holds."""
+
+    format: int
+    protofission: str
+    known: int
+    novel: int
+    """Heads beside those of known classes; without cluster names they only make room."""
+    class_names: tuple[str, ...]
+    subclass_names: tuple[tuple[str, ...], ...]
+    cluster_names: tuple[str, ...]
+    head: HeadSpec
+    adapter: AdapterSpec
+    encoder: Reference
+    files: dict[str, str]
+    """The SHA-256 of each."""
+    card: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        require(self.format == FORMAT, f"format = {self.format} is not known.")
+        require(
+            set(self.files) == set(PARTS),
+            f"it names the files {few(self.files)}, not {' and '.join(PARTS)}.",
+        )
+        self.head.check()
+        require(self.head.kind in KINDS, f"a {self.head.kind} head is not for bundles.")
+        inputs = typed(self.encoder.describe.get("num_features"), int, "num_features")
+        for name, size, least in (
+            ("known", self.known, 1),
+            ("novel", self.novel, 0),
+            ("num_features", inputs, 1),
+            ("head.prototypes", self.head.prototypes, 1),
+            ("adapter.width", self.adapter.width, 1),
+            ("adapter.hidden", self.adapter.hidden, 1),
+        ):
+            require(least <= size <= MOST, f"{name} = {size} must be from {least} to {MOST}.")
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the recognizer's tensors, by name, without making room for them."""
+        inputs, heads = self.encoder.describe["num_features"], self.known + self.novel
+        found: dict[str, tuple[int, ...]] = {"temperature": (), "threshold": ()}
+        found |= dict.fromkeys(("model.backbone.mean", "model.backbone.deviation"), (inputs,))
+        widths = (inputs, *self.adapter.widths)
+        for place, (narrow, wide) in enumerate(pairwise(widths)):
+            found[f"model.backbone.layers.{2 * place}.weight"] = (wide, narrow)
+            found[f"model.backbone.layers.{2 * place}.bias"] = (wide,)
+        head = self._head_shapes(heads, widths[-1])
+        return found | {f"model.head.{name}": shape for name, shape in head}
+
+    def _head_shapes(self, heads: int, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        slots = self.head.prototypes
+        match self.head.kind:
+            case "distance":
+                yield "prototypes", (heads, slots, width)
+            case "reciprocal" | "reciprocal-dot":
+                yield "points", (heads, width)
+            case "fission":
+                yield from (("g", (heads, width)), ("l", (heads, slots, width)))
+                yield "delta", (heads, slots)
+                if self.head.similarity == "mahalanobis":
+                    yield "precision_root", (width, width)
+            case kind:
+                yield "weight", (heads, width)
+                if kind == "linear":
+                    yield "bias", (heads,)
+
+    def recognizer(self) -> Recognizer:
+        """The recognizer, before its tensors are loaded."""
+        generator = torch.Generator()
+        body = self.adapter.build(self.encoder.describe["num_features"], generator)
+        heads = self.known + self.novel
+        head = self.head.build(body.num_features, heads, self.known, generator)
+        return Recognizer(Model(body, head), self.known, clusters=bool(self.cluster_names))
+
+
+def adapter_of(model: Model) -> Adapter:
+    """The adapter of a model on features."""
+    body = model.backbone
+    if not isinstance(body, Adapter):
+        raise InputError("A bundle wants a model on features: give one with an adapter.")
+    return body
+
+
+def specs_of(model: Model) -> tuple[AdapterSpec, HeadSpec]:
+    """How a model is built anew; how its training began is no matter."""
+    adapter = adapter_of(model).spec
+    match model.head:
+        case LinearHead():
+            return adapter, HeadSpec("linear")
+        case CosineHead() as head:
+            return adapter, HeadSpec("cosine", temperature=head.temperature, offset=head.offset)
+        case FissionHead() as head:
+            slots = head.l.shape[1]
+            novel = int(head._own[-1].max()) + 1
+            return adapter, HeadSpec(
+                "fission",
+                prototypes=slots,
+                novel_prototypes=None if novel == slots else novel,
+                similarity=head.similarity,
+                temperature=head.temperature,
+                offset=head.offset,
+            )
+        case DistanceHead() as head:
+            return adapter, HeadSpec(
+                "distance",
+                prototypes=sizes_of(head)[1],
+                temperature=head.temperature,
+                offset=head.offset,
+            )
+        case ReciprocalHead() as head:
+            return adapter, HeadSpec(
+                "reciprocal-dot" if head.dot else "reciprocal",
+                temperature=head.temperature,
+                offset=head.offset,
+            )
+        case other:
+            raise InputError(f"A {type(other).__name__} is not for bundles: give another head.")
+
+
+def contents(recognizer: Recognizer, scores: NDArray[np.float32]) -> dict[str, bytes]:
+    """The files beside bundle.json, by name."""
+    tensors = {
+        name: value.detach().cpu().float().contiguous()
+        for name, value in recognizer.state_dict().items()
+    }
+    numbers = scores.astype("<f4")
+    return {
+        MODEL: save_tensors(tensors),
+        CALIBRATION: npy_header("<f4", numbers.shape) + numbers.tobytes(),
+    }
+
+
+def read_manifest(folder: Path) -> Manifest | int:
+    """What bundle.json says, or of which newer format it is."""
+    content = parsed_json(_read(folder / MANIFEST, MOST_BYTES))
+    made_as = content.get("format") if isinstance(content, dict) else None
+    if isinstance(made_as, int) and made_as > FORMAT:
+        return made_as
+    seal = content.pop("seal", None) if isinstance(content, dict) else None
+    manifest = typed(content, Manifest, "")
+    require(seal == _seal(content), f"{MANIFEST} is not as it was saved.")
+    return manifest
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    """A manifest as a file, with a digest of itself in it."""
+    plain = json.loads(to_json(content))
+    return to_json({**plain, "seal": _seal(plain)}).encode()
+
+
+def _seal(content: Any) -> str:
+    return digest(json.dumps(content, sort_keys=True).encode())
+
+
+def read_parts(folder: Path, manifest: Manifest) -> tuple[Recognizer, NDArray[np.float32]]:
+    """The recognizer and the scores, if the files are those that were saved."""
+    parts = {name: _read(folder / name) for name in PARTS}
+    for name, content in parts.items():
+        require(digest(content) == manifest.files[name], f"{name} is not as it was saved.")
+    try:
+        tensors = load_tensors(parts[MODEL])
+    except Exception:  # whatever a reader says to bytes that are none of its own
+        raise InputError(f"{MODEL} is no safetensors file.") from None
+    wanted = {name: (shape, torch.float32) for name, shape in manifest.shapes().items()}
+    found = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
+    odd = sorted(name for name in wanted | found if wanted.get(name) != found.get(name))
+    require(not odd, f"the tensors {few(odd)} do not fit the model.")
+    recognizer = manifest.recognizer()
+    recognizer.load_state_dict(tensors)
+    return recognizer, _scores(parts[CALIBRATION])
+
+
+def _scores(content: bytes) -> NDArray[np.float32]:
+    """The numbers of an .npy file that has exactly the header that we write."""
+    count = max(0, len(content) - len(npy_header("<f4", (0,)))) // 4
+    header = npy_header("<f4", (count,))
+    require(
+        content.startswith(header) and len(content) == len(header) + 4 * count,
+        f"{CALIBRATION} is no list of float32 numbers.",
+    )
+    return np.frombuffer(content, "<f4", offset=len(header)).astype(np.float32)
+
+
+def check_numbers(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that cannot be computed with; only the threshold may be infinite."""
+    above = ("temperature", "model.backbone.deviation")
+    odd = [
+        name
+        for name, value in tensors.items()
+        if bool(value.isnan().any() if name == "threshold" else not value.isfinite().all())
+        or (name in above and not bool((value > 0).all()))
+    ]
+    require(not odd, f"The tensors {few(odd)} hold NaN or infinity, or 0 where that cannot be.")
+
+
+def check_destination(folder: Path) -> None:
+    """Refuse a folder in which something other than a bundle would be lost."""
+    shown = printable(str(folder))
+    require(folder.is_dir() or not folder.exists(), f"{shown} is a file: name a folder.")
+    here = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    ours = (*PARTS, MANIFEST, ".lock")
+    alone = all(name in ours or is_partial(folder / name) for name in here)
+    require(
+        not here or (alone and ".lock" in here) or _is_bundle(folder),
+        f"{shown} holds other things ({few(here)}): name a new folder for the bundle.",
+    )
+
+
+def _is_bundle(folder: Path) -> bool:
+    try:
+        content = parsed_json(_read(folder / MANIFEST, MOST_BYTES))
+    except InputError:
+        return False
+    return isinstance(content, dict) and {"format", "protofission", "files"} <= set(content)
+
+
+def _read(path: Path, most: int | None = None) -> bytes:
+    try:
+        return read_plain(path, most)
+    except FileNotFoundError:
+        raise InputError(f"{path.name} is missing.") from None
+    except OSError as error:
+        raise InputError(f"{path.name} cannot be read: {error.strerror or error}.") from None
+
+
+def digest(content: bytes) -> str:
+    """The SHA-256."""
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,123 @@
+"""What a fitted model says of an image: class, probability, sub-class, ID score, decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from protofission.core.errors import require
+from protofission.core.records import NO_CLASS
+from protofission.models.heads import sizes_of
+from protofission.models.model import Model
+
+DECISIONS = ("accept", "reject", "novel")
+ACCEPT, REJECT, NOVEL = range(3)
+CHUNK = 4096
+"""Images that are looked at together."""
+
+
+def unpromised(clusters: bool) -> float:
+    """The threshold where none can be promised: with clusters, what is nearer to one is novel."""
+    return 0.0 if clusters else -torch.inf
+
+
+class Verdicts(NamedTuple):
+    """One row an image."""
+
+    probs: Tensor
+    """(N, S): calibrated probabilities of the known classes, given that it is one of them."""
+    classes: Tensor
+    """(N,): the likeliest known class."""
+    subclasses: Tensor
+    """(N,): the prototype of that class that is nearest."""
+    id_scores: Tensor
+    """(N,): higher is more like a known class."""
+    decisions: Tensor
+    """(N,): places in DECISIONS."""
+    clusters: Tensor
+    """(N,): the novel cluster of an image that is novel, NO_CLASS of others."""
+
+
+class Recognizer(nn.Module):
+    """Features of the encoder in, verdicts out.
+
+    An image's ID score is its highest logit among known classes; where there are heads for novel
+    ones, by how much that is above the highest of these. An image is accepted from `threshold` on.
+
+    Args:
+        model: an adapter and a head, the S known classes first.
+        temperature: divides the logits of known classes before their softmax.
+        clusters: whether the heads for novel classes stand for clusters; else what is not accepted
+            is rejected, and they make room for it.
+    """
+
+    temperature: Tensor
+    threshold: Tensor
+
+    def __init__(
+        self,
+        model: Model,
+        num_seen: int,
+        temperature: float = 1.0,
+        threshold: float = -torch.inf,
+        *,
+        clusters: bool = True,
+    ) -> None:
+        super().__init__()
+        require(temperature > 0, f"temperature = {temperature} must be above 0.")
+        self.model, self.num_seen = model.eval().requires_grad_(False), num_seen
+        self.clusters = clusters
+        self.register_buffer("temperature", torch.tensor(float(temperature)))
+        self.register_buffer("threshold", torch.tensor(float(threshold)))
+
+    def calibrated(self, temperature: float, threshold: float) -> Recognizer:
+        """The same with another temperature and threshold."""
+        return Recognizer(self.model, self.num_seen, temperature, threshold, clusters=self.clusters)
+
+    @property
+    def slots(self) -> int:
+        """V."""
+        return sizes_of(self.model.head)[1]
+
+    def forward(self, features: Tensor) -> Verdicts:
+        """(N, D) features as the encoder gives them to the verdicts on N images."""
+        output = self.model(features)
+        logits, seen = output.logits, self.num_seen
+        known, novel = logits[:, :seen], logits[:, seen:]
+        best, classes = known.max(-1)
+        rows = torch.arange(len(classes), device=classes.device)
+        subclasses = output.similarities[rows, classes].argmax(-1)
+        none = torch.full_like(classes, NO_CLASS)
+        refused, clusters = torch.full_like(classes, REJECT), none
+        if novel.shape[1]:
+            best_novel, nearest = novel.max(-1)
+            best = best - best_novel
+            if self.clusters:
+                refused, clusters = torch.full_like(classes, NOVEL), nearest
+        accepted = best >= self.threshold
+        return Verdicts(
+            probs=(known / self.temperature).softmax(-1),
+            classes=classes,
+            subclasses=subclasses,
+            id_scores=best,
+            decisions=torch.where(accepted, torch.full_like(classes, ACCEPT), refused),
+            clusters=torch.where(accepted, none, clusters),
+        )
+
+
+@torch.no_grad()
+def judge(recognizer: Recognizer, chunks: Iterable[Tensor]) -> Verdicts:
+    """The verdicts on many images, by chunks of their features."""
+    found = [recognizer(some) for some in chunks]
+    return Verdicts(*(torch.cat(column) for column in zip(*found, strict=True)))
+
+
+def slot_use(recognizer: Recognizer, verdicts: Verdicts) -> Tensor:
+    """(S, V): how many accepted images each prototype claims."""
+    accepted, slots = verdicts.decisions == ACCEPT, recognizer.slots
+    places = verdicts.classes[accepted] * slots + verdicts.subclasses[accepted]
+    size = recognizer.num_seen * slots
+    return torch.bincount(places, minlength=size).view(-1, slots)

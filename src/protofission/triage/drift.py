@@ -1,0 +1,117 @@
+"""Whether new images are still like those that a model was fitted to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protofission.core.calibration import Drift, drift_test, percent
+from protofission.core.calibration import images as counted
+from protofission.core.errors import printable, require
+from protofission.data.readers.image_cache import Progress
+from protofission.system.paths import path_of, paths_of
+from protofission.triage.calibrated_model import ACCEPT, DECISIONS
+from protofission.triage.prediction_blocks import Work
+
+
+@dataclass(frozen=True)
+class ClassShare:
+    """How frequent a class is."""
+
+    name: str
+    labeled: float | None
+    """Among the labeled images of the fit; none where the bundle's card does not say."""
+    found: int
+    """New images that are accepted as it."""
+    accepted: int
+    """New images that are accepted."""
+
+    def line(self) -> str:
+        """In plain words."""
+        before = "" if self.labeled is None else f", {percent(self.labeled)} of the labeled ones"
+        return (
+            f"{printable(self.name)}: {self.found:,} of {counted(self.accepted, 'accepted')} "
+            f"({percent(self.found / self.accepted)}){before}."
+        )
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    """New images against held-out ones: their ID scores, and which classes they are taken for."""
+
+    scores: Drift
+    classes: tuple[ClassShare, ...]
+    """None where no new image is accepted."""
+    errors: int
+    """Images that could not be read."""
+
+    def lines(self) -> list[str]:
+        """In plain words, the verdict first."""
+        errors = [f"{counted(self.errors)} cannot be read."] if self.errors else []
+        shares = (share.line() for share in self.classes)
+        return [self.scores.sentence(), self.scores.rejections(), *errors, *shares]
+
+
+def drift(
+    model: Path | str,
+    images: Path | str | Iterable[Path | str],
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+    allow_download: bool = False,
+) -> DriftReport:
+    """Compare new images with the held-out ones whose ID scores a bundle keeps.
+
+    Args:
+        model: the folder of a model, as `fit` writes it.
+        images: as `predict` takes them.
+        processes: how many compute, as for `predict`.
+        progress: called with the images that are done, and all.
+        allow_download: of the model's encoder from the hub, if it is not on this machine.
+    """
+    work = Work.of(path_of(model), paths_of(images), processes, allow_download)
+    bundle = work.predictor.bundle
+    require(
+        len(bundle.calibration) > 0,
+        f"{printable(str(model))} keeps no scores of held-out images to compare with: fit "
+        "the model again.",
+    )
+    scores: list[float] = []
+    accepted: Counter[str] = Counter()
+    reasons: list[str] = []
+    with closing(work.rows(progress=progress)) as blocks:
+        for rows in blocks:
+            scores += [row.id_score for row in rows if row.id_score is not None]
+            reasons += [row.error for row in rows if row.id_score is None]
+            accepted.update(row.class_name for row in rows if row.decision == DECISIONS[ACCEPT])
+    require(
+        len(scores) > 0,
+        f"{counted(len(reasons))} cannot be read, and there are no others "
+        f"({printable(next(iter(reasons), ''))}): give some that can.",
+    )
+    labeled = _labeled(bundle.card)
+    total, known = accepted.total(), sum(labeled.get(name, 0) for name in bundle.class_names)
+    new = np.array(scores, np.float32)  # as the held-out scores are, so that ties are ties
+    return DriftReport(
+        drift_test(bundle.calibration, new, float(bundle.recognizer.threshold)),
+        tuple(
+            ClassShare(name, labeled.get(name, 0) / known if known else None, accepted[name], total)
+            for name in bundle.class_names
+            if total
+        ),
+        len(reasons),
+    )
+
+
+def _labeled(card: dict[str, Any]) -> dict[str, int]:
+    """The labeled images of each class, if the card of a fit has them."""
+    data = card.get("data")
+    found = data.get("labeled") if isinstance(data, dict) else None
+    counts = found if isinstance(found, dict) else {}
+    return {name: count for name, count in counts.items() if isinstance(count, int) and count > 0}

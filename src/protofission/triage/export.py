@@ -1,0 +1,234 @@
+"""A bundle as one .onnx file, which runs wherever onnxruntime does: pixels in, decisions out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from protofission.core.errors import InputError, printable, require, unknown
+from protofission.core.records import NO_CLASS
+from protofission.core.rng import step_rng
+from protofission.data.image_sets import floats
+from protofission.models.encoders import Encoder
+from protofission.models.encoders.base import reason_of
+from protofission.models.encoders.onnx_files import OnnxEncoder
+from protofission.system.optional_libraries import needed
+from protofission.system.paths import path_of
+from protofission.system.whole_files import written_whole
+from protofission.triage.bundle import Bundle
+from protofission.triage.bundle_files import adapter_of
+from protofission.triage.calibrated_model import ACCEPT, DECISIONS, NOVEL, REJECT, Recognizer
+
+Input = Literal["images", "features"]
+
+OUTPUTS = ("class", "probability", "id_score", "subclass", "decision", "cluster", "probs")
+TOLERANCE = 1e-4
+"""How far the file may be from torch, relative to numbers above 1."""
+BATCHES = (1, 3, 8)
+"""Inputs on which they are compared."""
+MOST_BYTES = 2**31 - 2**24
+"""Of weights: a file holds no more than 2 GiB."""
+
+
+def export(
+    bundle: Bundle, path: Path | str, input: Input = "images", *, allow_download: bool = False
+) -> None:
+    """Write a model with its encoder, calibration and threshold to an .onnx file.
+
+    The file takes any number N of inputs: "images", (N, 3, size, size) bytes that cover the square
+    of the encoder's `decode` pixels, or "features", (N, D) floats as the encoder gives them. It
+    gives OUTPUTS; decisions are places in DECISIONS, and the names are in its metadata, as JSON.
+
+    Args:
+        allow_download: of the model's encoder from the hub, if it is not on this machine.
+
+    Raises:
+        InputError: if it cannot be written, or does not say what torch says.
+    """
+    path = path_of(path)
+    shown = printable(str(path))
+    if input not in get_args(Input):
+        raise unknown("input", input, get_args(Input))
+    require(path.suffix == ".onnx", f"{shown} must end in .onnx.")
+    require(not path.exists(), f"{shown} is there already: name another file.")
+    for module in ("onnx", "onnxscript", "onnxruntime"):
+        needed(module, "export", "An .onnx file")
+    wanted = input == "images"
+    graph = _Graph(bundle, bundle.encoder(allow_download=allow_download) if wanted else None)
+    content = _converted(graph, {**_metadata(bundle), "input": input})
+    gap = _largest_gap(graph, content)
+    require(
+        gap <= TOLERANCE,
+        f"{shown} is not written, because onnxruntime and torch differ by {gap:.2g}: "
+        'export with input="features", or another encoder.',
+    )
+    try:
+        with written_whole(path) as partial:
+            partial.write_bytes(content)
+    except OSError as error:
+        raise InputError(f"{shown} cannot be written: {error.strerror or error}.") from None
+
+
+class _Graph(nn.Module):
+    """What is in the file: one tensor in, the OUTPUTS out."""
+
+    def __init__(self, bundle: Bundle, encoder: Encoder | None) -> None:
+        super().__init__()
+        require(
+            not isinstance(encoder, OnnxEncoder),
+            "The encoder is an .onnx file itself, which is not merged with the model: export with "
+            'input="features", and run the two one after the other.',
+        )
+        self.recognizer: Recognizer = bundle.recognizer
+        self.encoder = encoder
+        self.input = "features" if encoder is None else "images"
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """(N, D) of what goes in."""
+        if self.encoder is None:
+            return inputs
+        found: Tensor = self.encoder(self.encoder.prepare(floats(inputs)))
+        return found
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """The outputs in their order."""
+        said = self.recognizer(self.features(inputs))
+        return (
+            said.classes,
+            said.probs.amax(-1),
+            said.id_scores,
+            said.subclasses,
+            said.decisions,
+            said.clusters,
+            said.probs,
+        )
+
+    def example(self, rows: int) -> Tensor:
+        """Random inputs, spread as those that the model was fitted to."""
+        generator = step_rng(0, rows, "inputs of an exported model")
+        if self.encoder is not None:
+            shape = (rows, 3, self.encoder.decode, self.encoder.decode)
+            return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        adapter = adapter_of(self.recognizer.model)
+        noise = torch.randn(rows, len(adapter.mean), generator=generator)
+        return adapter.mean + adapter.deviation * noise
+
+
+def _metadata(bundle: Bundle) -> dict[str, Any]:
+    return {
+        "class_names": bundle.class_names,
+        "subclass_names": bundle.subclass_names,
+        "cluster_names": bundle.cluster_names,
+        "decisions": DECISIONS,
+        "encoder": bundle.encoder_facts,
+        "card": bundle.card,
+        "protofission": bundle.version,
+    }
+
+
+def _converted(graph: _Graph, metadata: dict[str, Any]) -> bytes:
+    """The content of the .onnx file."""
+    size = sum(part.nbytes for part in graph.state_dict().values())
+    require(
+        size <= MOST_BYTES,
+        f"The weights take {size:,} bytes, and an .onnx file holds 2 GiB: "
+        'export with input="features".',
+    )
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.export.export(  # strict: it sees that len() of a batch may vary
+                graph.eval(),
+                (graph.example(3),),
+                dynamic_shapes=({0: torch.export.Dim("n")},),
+                strict=True,
+            )
+            found: Any = torch.onnx.export(
+                program,
+                input_names=[graph.input],
+                output_names=OUTPUTS,
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as error:  # the libraries raise what their parts raise
+        raise InputError(
+            f"The model cannot be put into an .onnx file ({reason_of(error)}): export with "
+            'input="features", or another encoder.'
+        ) from None
+    model = found.model
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()  # they name the files of this machine
+    model.metadata_props.clear()
+    model.metadata_props.update({key: json.dumps(value) for key, value in metadata.items()})
+    content: bytes = found.model_proto.SerializeToString(deterministic=True)
+    return content
+
+
+@torch.no_grad()
+def _largest_gap(graph: _Graph, content: bytes) -> float:
+    """By how much what the file says is wrong; where two are equally near, either is right."""
+    runtime = needed("onnxruntime", "export", "An .onnx file")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # what is fatal is raised, and the rest is noise
+    session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    gaps = []
+    for rows in BATCHES:
+        inputs = graph.example(rows)
+        arrays = session.run(OUTPUTS, {graph.input: inputs.numpy()})
+        said = dict(zip(OUTPUTS, map(torch.from_numpy, arrays), strict=True))
+        gaps.append(_gap(graph.recognizer, graph.features(inputs), said))
+    return max(gaps)
+
+
+def _gap(recognizer: Recognizer, features: Tensor, said: dict[str, Tensor]) -> float:
+    wanted, output = recognizer(features), recognizer.model(features)
+    known, novel = output.logits.tensor_split([recognizer.num_seen], dim=1)
+    own = output.similarities[torch.arange(len(features)), said["class"]]
+    accepted = said["id_score"] >= recognizer.threshold
+    refused = NOVEL if recognizer.clusters and novel.shape[1] else REJECT
+    strange = said["decision"] == NOVEL
+    if bool((said["decision"] != torch.where(accepted, ACCEPT, refused)).any()) or bool(
+        ((said["cluster"] == NO_CLASS) == strange).any()
+    ):
+        return math.inf
+    return max(
+        _apart(said["probs"], wanted.probs),
+        _apart(said["probability"], wanted.probs.amax(-1)),
+        _apart(said["id_score"], wanted.id_scores),
+        _apart(_chosen(known, said["class"]), known.amax(-1)),
+        _apart(_chosen(own, said["subclass"]), own.amax(-1)),
+        _apart(_chosen(novel[strange], said["cluster"][strange]), novel[strange].amax(-1))
+        if bool(strange.any())
+        else 0.0,
+    )
+
+
+def _chosen(scores: Tensor, places: Tensor) -> Tensor:
+    return scores.gather(1, places[:, None])[:, 0]
+
+
+def _apart(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference; infinity where there is no number."""
+    apart = ((found - wanted).abs() / wanted.abs().clamp_min(1)).nan_to_num(nan=math.inf)
+    return float(apart.max()) if apart.numel() else 0.0
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Within it, the libraries warn of nothing that a user could mend."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

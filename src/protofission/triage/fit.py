@@ -1,0 +1,273 @@
+"""Two folders in; a bundle, a triage of the pool and a page out."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from protofission.core.cluster_count import LABELS, Count
+from protofission.core.errors import InputError, printable, require
+from protofission.core.options import override
+from protofission.data.image_sets import ImageSets
+from protofission.data.readers.image_cache import processors
+from protofission.data.store.manifest import fingerprint
+from protofission.data.store.reader import StoredViews
+from protofission.models.encoders import DEFAULT, EncoderSpec, encoder_named, fetch
+from protofission.system.paths import path_of
+from protofission.system.whole_files import locked
+from protofission.training.console import line, progress_bar, stages
+from protofission.training.embed import Images, ViewCounts, embed, fingerprint_of
+from protofission.triage.bundle import Bundle
+from protofission.triage.calibrated_model import DECISIONS, slot_use
+from protofission.triage.fit_data import Material, gather
+from protofission.triage.fit_model import FitOptions, Fitted, check_pool, fit_rows, health, hold_out
+from protofission.triage.page import write_triage_page
+from protofission.triage.prediction_table import Names, Row, rows_of, write_rows
+
+PAGE = "triage.html"
+VIEWS = ViewCounts(plain=1, weak=2, strong=2)
+"""What is embedded of each image."""
+
+
+def fit(
+    labeled: Path | str,
+    unlabeled: Path | str,
+    out: Path | str,
+    options: FitOptions | None = None,
+    *,
+    encoder: str = DEFAULT,
+    encoder_options: Sequence[str] = (),
+    processes: int | None = None,
+    console: Console | None = None,
+    command: str = "protofission.fit",
+) -> Bundle:
+    """Fit a model to labeled images and a pool, and sort the pool by it.
+
+    Stopped or killed, and called again, it embeds what was not embedded yet, and then trains.
+
+    Args:
+        labeled: a folder with a subfolder for each class, or a list with a column of labels.
+        unlabeled: a folder of images, or a list.
+        out: the folder of the model, a new one.
+        encoder: as `protofission embed` takes it, with `encoder_options` such as `size=128`; what
+            is named by its name on the hub is downloaded.
+        processes: how many embed; as many as there are processors, if not said.
+        console: where progress is shown; nothing is, if not said.
+    """
+    labeled, unlabeled, out = map(path_of, (labeled, unlabeled, out))
+    options, console = options or FitOptions(), console or Console(quiet=True)
+    require(
+        not out.exists() or (out.is_dir() and not any(out.iterdir())),
+        f"{printable(str(out))} is there already: name a new folder for the model.",
+    )
+    for folder in (labeled, unlabeled):
+        inside = folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
+        require(not inside, f"{printable(str(out))} lies among the images: name one elsewhere.")
+    spec = encoder_named(encoder)
+    for option in encoder_options:
+        spec = override(spec, option)
+    work = out.absolute().with_name(f".{out.absolute().name}.fitting")
+    with _working_in(work):
+        fetch(spec)
+        loaded = spec.load()
+        with stages(console) as stage:
+            reading = (partial(stage, f"reading {what}") for what in ("labeled images", "the pool"))
+            material = gather(labeled, unlabeled, loaded.decode, work, *reading)
+        for finding in material.findings:
+            line(console, finding)
+        check_pool(int((~material.repeated).sum()), options)
+        _check_counting(material, options)
+        images = Images("fit", ImageSets(material.images), "natural")
+        place = _place(work, images, loaded.fingerprint, options.seed, console)
+        with progress_bar(console, "embedding") as progress:
+            store = embed(
+                images,
+                spec,
+                place,
+                VIEWS,
+                seed=options.seed,
+                processes=processors() if processes is None else processes,
+                encoder=loaded,
+                progress=progress,
+            )
+        fitted = _fitted(StoredViews(store), material, store.plan.item[0], options, console)
+        bundle = _bundle(fitted, material, spec, loaded.describe(), options)
+        _write(bundle, fitted, material, work / "model", console, command)
+        (work / "model").replace(out)
+    for text in sentences(fitted):
+        line(console, text)
+    line(console, f"The model: {printable(str(out))}, the page: {printable(str(out / PAGE))}")
+    return bundle
+
+
+@contextmanager
+def _working_in(work: Path) -> Iterator[None]:
+    """A folder to work in, gone at the end; after an error it stays if anything is embedded."""
+    made = [folder for folder in work.parents if not folder.exists()]
+    with locked(work):
+        try:
+            yield
+        except BaseException:
+            if not any(work.glob("store-*")):
+                shutil.rmtree(work, ignore_errors=True)
+                for folder in made:
+                    with suppress(OSError):  # others may have put something there
+                        folder.rmdir()
+            raise
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _check_counting(material: Material, options: FitOptions) -> None:
+    """Refuse to count novel classes by classes of too few labels, before the long work."""
+    if options.discover != "auto":
+        return
+    held = hold_out(material.labels, options.held_out, options.keep, options.seed)
+    names, labels = material.images.class_names, material.labels
+    fewest = int(np.bincount(labels[held.training], minlength=len(names)).argmin())
+    own = held.training[labels[held.training] == fewest]
+    require(
+        len(own) >= LABELS,
+        f"--discover auto learns from {LABELS} labeled images of each class or more, and of the "
+        f"{int((labels == fewest).sum())} of {printable(names[fewest])!r} {len(own)} are not held "
+        "out: add some, or give a number.",
+    )
+
+
+def _place(work: Path, images: Images, encoder: str, seed: int, console: Console) -> Path:
+    """The folder of the store; those of other images or options are dropped."""
+    key = fingerprint(fingerprint_of(images.parts), encoder, seed)[:16]
+    place = work / f"store-{key}"
+    for other in work.glob("store-*"):
+        if other != place:
+            line(console, "What was embedded before was of other images or options: dropped.")
+            shutil.rmtree(other)
+    return place
+
+
+def sentences(fitted: Fitted) -> list[str]:
+    """What a user wants to know first."""
+    decided = torch.bincount(fitted.pool.decisions, minlength=len(DECISIONS)).tolist()
+    counts = ", ".join(f"{d} {n:,}" for d, n in zip(DECISIONS, decided, strict=True) if n)
+    found = [fitted.choice.sentence(), fitted.promise(), fitted.strangers.sentence()]
+    if fitted.novel is not None:
+        found.append(
+            f"Novel classes, by estimate: {fitted.novel.number}, with a stability of "
+            f"{fitted.novel.stability:.2f}."
+        )
+    return [*found, f"The pool: {counts}."]
+
+
+def _fitted(
+    views: StoredViews, material: Material, width: int, options: FitOptions, console: Console
+) -> Fitted:
+    rows, labeled = torch.arange(len(material.images.labels)), material.num_labeled
+    with stages(console) as stage:
+        return fit_rows(
+            views,
+            rows[:labeled],
+            material.labels,
+            rows[labeled:],
+            width,
+            options,
+            learn_from=~material.repeated,
+            progress=stage,
+        )
+
+
+def _bundle(
+    fitted: Fitted,
+    material: Material,
+    spec: EncoderSpec,
+    facts: dict[str, Any],
+    options: FitOptions,
+) -> Bundle:
+    names = material.images.class_names
+    labeled = np.bincount(material.labels, minlength=len(names)).tolist()
+    promised, strangers = fitted.guarantee, fitted.strangers
+    card = {
+        "data": {
+            "labeled": dict(zip(names, labeled, strict=True)),
+            "pool": len(material.pool_paths),
+            "held out": {
+                "to choose and for probabilities": len(fitted.held.choosing),
+                "for the threshold": len(fitted.held.calibrating),
+            },
+            "findings": list(material.findings),
+        },
+        "training": {
+            "method": fitted.method,
+            "options": {key.replace("_", " "): value for key, value in asdict(options).items()},
+            "choice": fitted.choice.sentence(),
+        },
+        "calibration": {
+            "keep": promised.keep,
+            "guarantee": fitted.promise(),
+            "accuracy on held-out images": fitted.accuracy,
+            "expected calibration error before": fitted.calibration_errors[0],
+            "expected calibration error after": fitted.calibration_errors[1],
+        },
+        "pool": {
+            "strangers": strangers.sentence(),
+            "prototypes": health(slot_use(fitted.recognizer, fitted.pool).numpy(), names),
+        },
+        "estimates": {
+            "novel classes": _told(fitted.novel),
+            "sub-classes": {
+                name: _told(part) for name, part in zip(names, fitted.parts, strict=False)
+            },
+        },
+    }
+    return Bundle.of(
+        fitted.recognizer, names, spec, facts, fitted.calibration_scores, _finite(card)
+    )
+
+
+def _told(count: Count | None) -> dict[str, Any] | None:
+    return None if count is None else {"number": count.number, "stability": count.stability}
+
+
+def _finite(value: Any) -> Any:
+    """Numbers that are none as nothing, which JSON can say."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write(
+    bundle: Bundle,
+    fitted: Fitted,
+    material: Material,
+    folder: Path,
+    console: Console,
+    command: str,
+) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    bundle.save(folder)
+    names = Names(bundle.class_names, bundle.subclass_names, bundle.cluster_names)
+    rows = rows_of(material.pool_paths, fitted.pool, names)
+    rows += [Row(path, error=reason) for path, reason in material.unreadable.items()]
+    write_rows(folder / "triage.csv", rows, "csv")
+    try:
+        write_rows(folder / "triage.parquet", rows, "parquet")
+    except InputError as missing:
+        line(console, f"No triage.parquet: {missing}")
+    write_triage_page(
+        folder / PAGE,
+        fitted,
+        material.images.pixels[material.num_labeled :],
+        bundle.class_names,
+        bundle.subclass_names,
+        bundle.cluster_names,
+        material.findings,
+        command,
+    )

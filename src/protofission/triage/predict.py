@@ -1,0 +1,175 @@
+"""Images through a fitted model into rows; a file of them goes on where it was after a kill."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, overload
+
+from protofission.core.errors import printable, require
+from protofission.data.readers.image_cache import Progress
+from protofission.system.paths import path_of, paths_of
+from protofission.triage.calibrated_model import DECISIONS
+from protofission.triage.prediction_blocks import Work
+from protofission.triage.prediction_journal import journal_of
+from protofission.triage.prediction_table import Row, format_of, head_of, text_of, write_rows
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a prediction came to."""
+
+    rows: int
+    errors: int
+    """Images that could not be read."""
+    decisions: dict[str, int]
+    """How many images of each."""
+    kept: int = 0
+    """Rows that were there from an earlier command."""
+
+    def sentence(self) -> str:
+        """In plain words."""
+        decided = ", ".join(f"{n:,} {name}" for name, n in self.decisions.items() if n)
+        errors = f"{self.errors:,} cannot be read" if self.errors else ""
+        images = f"{self.rows:,} image{'s' * (self.rows != 1)}"
+        return f"{images}: {', '.join(filter(None, (decided, errors)))}."
+
+
+@overload
+def predict(
+    model: Path | str,
+    images: Path | str | Iterable[Path | str],
+    out: None = None,
+    form: None = None,
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    allow_download: bool = False,
+) -> list[Row]: ...
+
+
+@overload
+def predict(
+    model: Path | str,
+    images: Path | str | Iterable[Path | str],
+    out: Path | str,
+    form: str | None = None,
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    allow_download: bool = False,
+) -> Summary: ...
+
+
+def predict(
+    model: Path | str,
+    images: Path | str | Iterable[Path | str],
+    out: Path | str | None = None,
+    form: str | None = None,
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    allow_download: bool = False,
+) -> list[Row] | Summary:
+    """What a model says of images: the rows, or a summary of the file that they are written to.
+
+    Rows are in the order of the images; one that cannot be read is a row with an error. A file is
+    written with little memory, and begun again after a kill, it goes on with what is missing.
+
+    Args:
+        model: the folder of a model, as `fit` writes it.
+        images: an image file, a folder, a .csv or .parquet list or a store, or several of these.
+        out: the file; if none is named, the rows are returned.
+        form: csv, jsonl or parquet, if not as the suffix of `out` says.
+        processes: how many compute. A script that wants several keeps its calls under
+            `if __name__ == "__main__":`.
+        progress: called with the images that are done, and all.
+        say: called with a sentence, if rows of other images or of another model are dropped.
+        allow_download: of the model's encoder from the hub, if it is not on this machine.
+    """
+    sources = paths_of(images)
+    if out is None:
+        require(form is None, f"form = {form!r} is of a file: name it, as out.")
+        work = Work.of(path_of(model), sources, processes, allow_download)
+        with closing(work.rows(progress=progress)) as blocks:
+            return [row for rows in blocks for row in rows]
+    out = path_of(out)
+    wanted = format_of(out, form)
+    _check_apart(out, sources)
+    work = Work.of(path_of(model), sources, processes, allow_download)
+    tally = Tally()
+    with journal_of(out) as journal:
+        sizes = [span.stop - span.start for span in work.spans]
+        others = journal.take_up(work.fingerprint, sizes)
+        if others and say is not None:
+            say(
+                f"The unfinished rows of {printable(str(out))} were of another model or other "
+                "images, and are dropped."
+            )
+        kept = journal.rows
+        with closing(work.rows(journal.blocks, progress)) as blocks:
+            for rows in blocks:
+                journal.add(rows)
+        write_rows(out, tally.counted(journal.all_rows()), wanted)
+        journal.remove()
+    return tally.summary(kept)
+
+
+def predict_to(
+    stream: BinaryIO,
+    model: Path,
+    images: Sequence[Path],
+    form: str | None = None,
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+    allow_download: bool = False,
+) -> Summary:
+    """Write what a model says of images to a stream as csv or jsonl, block by block.
+
+    The arguments are those of `predict`.
+    """
+    wanted = format_of(None, form)
+    work, tally = Work.of(model, images, processes, allow_download), Tally()
+    stream.write(head_of(wanted))
+    with closing(work.rows(progress=progress)) as blocks:
+        for rows in blocks:
+            stream.write(text_of(tally.counted(rows), wanted))
+            stream.flush()
+    return tally.summary()
+
+
+class Tally:
+    """Counts rows as they pass."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def counted(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The same rows."""
+        for row in rows:
+            self._counts[row.decision] += 1
+            yield row
+
+    def summary(self, kept: int = 0) -> Summary:
+        """Of all that passed."""
+        decisions = {name: self._counts[name] for name in DECISIONS}
+        return Summary(self._counts.total(), self._counts[""], decisions, kept)
+
+
+def _check_apart(out: Path, sources: Sequence[Path]) -> None:
+    """Refuse a file in the place of a source, or among the images of one."""
+    shown, place = printable(str(out)), out.resolve()
+    require(not place.is_dir(), f"{shown} is a folder: name a file for the rows.")
+    for source in sources:
+        own = source.resolve()
+        require(
+            own != place and not (own.is_dir() and place.is_relative_to(own)),
+            f"{shown} would be written over or among the images: name a file elsewhere.",
+        )

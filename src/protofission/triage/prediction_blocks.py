@@ -1,0 +1,225 @@
+"""A fitted model that looks at blocks of images, by one process or several, with the same rows.
+
+Every process computes on one thread, while others decode what comes next: the rows of a block
+depend on its images and the model, and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protofission.core.errors import InputError, printable, require
+from protofission.data.image_sets import floats
+from protofission.data.readers.decode import Decoding, RefusedError, decode, quiet_pillow
+from protofission.data.readers.file_listing import content_of
+from protofission.data.readers.image_cache import Progress, processors
+from protofission.data.store.manifest import Features, fingerprint
+from protofission.data.store.mapped_arrays import release
+from protofission.data.store.reader import Store
+from protofission.models.encoders import Encoder
+from protofission.system.worker_processes import SHORT, Away, begin_worker, check_processes, in_turn
+from protofission.triage.bundle import Bundle
+from protofission.triage.prediction_inputs import Block, File, Inputs, Rows, Span, Stored, inputs_of
+from protofission.triage.prediction_table import Names, Row, rows_of
+
+MOST_IMAGES = 256
+"""Images of a block, the least that a killed process loses."""
+MOST_PIXELS = 2**23
+"""Numbers in a block of images."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """All blocks, and what looks at them."""
+
+    predictor: Predictor
+    inputs: Inputs
+    processes: int
+
+    @staticmethod
+    def of(
+        bundle_folder: Path,
+        sources: Sequence[Path],
+        processes: int = 1,
+        allow_download: bool = False,
+    ) -> Work:
+        """The work of a model on sources, by so many processes.
+
+        Args:
+            allow_download: of the model's encoder, if it is not on this machine.
+        """
+        check_processes(processes)
+        decoders = max(1, processors() // processes - 1)
+        predictor = Predictor(bundle_folder, decoders, allow_download)
+        work = Work(predictor, inputs_of(sources), processes)
+        for source in work.inputs.sources:
+            require(
+                not isinstance(source, Rows) or source.encoder == predictor.encoder.fingerprint,
+                f"{printable(str(getattr(source, 'folder', '')))} is a store of another encoder "
+                "than the model's: embed the images with the model's encoder, or give the images.",
+            )
+        return work
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """The blocks in their order."""
+        return self.inputs.spans(self.predictor.images)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that the rows depend on."""
+        own = self.predictor
+        return fingerprint(
+            own.bundle.fingerprint, own.decoding.settings(), own.images, self.inputs.fingerprint
+        )
+
+    def rows(
+        self, first: int = 0, progress: Progress | None = None
+    ) -> Generator[list[Row], None, None]:
+        """The rows of each block from one on."""
+        own, spans, block = self.predictor, self.spans[first:], self.inputs.block
+        total = sum(span.stop - span.start for span in self.spans)
+        done = total - sum(span.stop - span.start for span in spans)
+        away: Away[Span, list[Row]] = Away(
+            _begin,
+            (own.folder, own.decoders, own.bundle.fingerprint),
+            _carry_out,
+            lambda span: (block(span),),
+        )
+        if progress is not None:
+            progress(done, total)
+        with _one_thread():
+            here = in_turn(spans, lambda span: own.rows(block(span)), away, self.processes, SHORT)
+            with closing(here) as found:
+                for rows in found:
+                    yield rows
+                    done += len(rows)
+                    if progress is not None:
+                        progress(done, total)
+
+
+class Predictor:
+    """A model that is ready to look at blocks, in whatever process.
+
+    Args:
+        decoders: threads that read and decode files beside the one that computes.
+        allow_download: of the encoder, if it is not on this machine.
+    """
+
+    def __init__(self, folder: Path, decoders: int, allow_download: bool = False) -> None:
+        self.folder, self.decoders = folder, decoders
+        self.bundle = Bundle.load(folder)
+        self.encoder: Encoder = self.bundle.encoder(allow_download=allow_download)
+        self.names = Names(
+            self.bundle.class_names, self.bundle.subclass_names, self.bundle.cluster_names
+        )
+        self.decoding = Decoding(self.encoder.decode, self.encoder.decode)
+        self.images = max(1, min(MOST_IMAGES, MOST_PIXELS // int(np.prod(self.decoding.shape))))
+        """Of a block."""
+        self._stored: dict[tuple[Path, str], Features] = {}
+
+    def rows(self, block: Block) -> list[Row]:
+        """The rows of a block."""
+        if isinstance(block, Stored):
+            return self._said(block.paths, self._looked_up(block))
+        features, refused = self._encoded(block)
+        read = [file.path for place, file in enumerate(block) if place not in refused]
+        said = iter(self._said(read, features))
+        return [
+            Row(file.path, error=refused[place]) if place in refused else next(said)
+            for place, file in enumerate(block)
+        ]
+
+    def _said(self, paths: Sequence[str], features: Tensor) -> list[Row]:
+        return rows_of(paths, self.bundle.predict_features(features), self.names)
+
+    def _looked_up(self, block: Stored) -> Tensor:
+        """The features of some rows of a store, which is verified when it is first opened."""
+        key = block.folder, block.part
+        if key not in self._stored:
+            self._stored[key] = Store.open(block.folder).verified(block.part, "plain")
+        array = self._stored[key]
+        rows = np.array(array[block.start : block.start + len(block.paths), 0], np.float32)
+        release(array)
+        return torch.from_numpy(rows)
+
+    def _encoded(self, files: Sequence[File]) -> tuple[Tensor, dict[int, str]]:
+        """The features of the files that can be read, and by place why the others cannot.
+
+        Some files are decoded while others are in the encoder. This thread decodes what no other
+        has begun, from the end of a chunk to its start, and so never waits for more than a file.
+        """
+        refused: dict[int, str] = {}
+        features = [torch.empty(0, self.encoder.num_features)]
+        with quiet_pillow(), ThreadPoolExecutor(self.decoders) as pool:
+            begun = [pool.submit(self._pixels, file) for file in files]
+            for start in range(0, len(files), self.encoder.chunk):
+                places = range(start, min(start + self.encoder.chunk, len(files)))
+                own = {
+                    place: self._pixels(files[place])
+                    for place in reversed(places)
+                    if begun[place].cancel()
+                }
+                ready: list[NDArray[np.uint8]] = []
+                for place in places:
+                    pixels = own[place] if place in own else begun[place].result()
+                    if isinstance(pixels, str):
+                        refused[place] = pixels
+                    else:
+                        ready.append(pixels)
+                if ready:
+                    images = floats(torch.from_numpy(np.stack(ready)))
+                    features.append(self.encoder.features(images))
+        # Rounded as a store has them, on which the model was trained and calibrated.
+        return torch.cat(features).half().float(), refused
+
+    def _pixels(self, file: File) -> NDArray[np.uint8] | str:
+        try:
+            if file.reason:
+                return file.reason
+            return decode(content_of(file.place, self.decoding.byte_limit), self.decoding)
+        except RefusedError as refusal:
+            return str(refusal)
+
+
+_mine: Predictor | InputError | None = None
+"""What a process of the pool works with, or why it cannot."""
+
+
+def _begin(folder: Path, decoders: int, known: str) -> None:
+    global _mine
+    begin_worker(threads=1)
+    try:
+        _mine = Predictor(folder, decoders)
+        require(
+            _mine.bundle.fingerprint == known,
+            f"{printable(str(folder))} was changed meanwhile: give the same command again.",
+        )
+    except InputError as error:
+        _mine = error
+
+
+def _carry_out(block: Block) -> list[Row]:
+    if not isinstance(_mine, Predictor):
+        raise _mine or RuntimeError("begun without a model")
+    return _mine.rows(block)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

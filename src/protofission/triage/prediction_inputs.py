@@ -1,0 +1,178 @@
+"""What a model is to look at: image files, folders and lists of them, or the rows of a store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from protofission.core.errors import InputError, printable, require
+from protofission.data.readers.decode import RefusedError
+from protofission.data.readers.file_listing import entry_of, listed
+from protofission.data.readers.image_cache import Entry
+from protofission.data.readers.image_lists import is_list, read_list
+from protofission.data.store.manifest import JOURNAL, file_of
+from protofission.data.store.reader import Store
+
+STORED = 4096
+"""Rows of a store that are looked at together."""
+
+
+class File(NamedTuple):
+    """What may be an image."""
+
+    path: str
+    """As it is called in the output; its bytes that are no UTF-8 are surrogates."""
+    root: str
+    """The folder that a path of a list is relative to."""
+    reason: str
+    """Why it cannot be read, where that is known."""
+
+    @property
+    def place(self) -> Path:
+        """Where to read it."""
+        return Path(self.root, self.path)
+
+
+class Stored(NamedTuple):
+    """Some rows of a store, which are together in one block."""
+
+    folder: Path
+    part: str
+    start: int
+    paths: tuple[str, ...]
+
+
+Block = tuple[File, ...] | Stored
+"""What is looked at together."""
+
+
+class Span(NamedTuple):
+    """A block by its place."""
+
+    source: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one part of a store."""
+
+    folder: Path
+    part: str
+    paths: Sequence[str]
+    encoder: str
+    """The fingerprint of what made them."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All that is to be looked at, in the order of the sources."""
+
+    sources: tuple[list[File] | Rows, ...]
+    fingerprint: str
+    """Of the names, sizes and times of all files, and of all stores."""
+
+    def spans(self, images: int) -> list[Span]:
+        """The blocks, of at most so many images."""
+        found = []
+        for number, source in enumerate(self.sources):
+            rows, step = (
+                (len(source.paths), STORED) if isinstance(source, Rows) else (len(source), images)
+            )
+            starts = range(0, rows, step)
+            found += [Span(number, start, min(start + step, rows)) for start in starts]
+        return found
+
+    def block(self, span: Span) -> Block:
+        """What is in a block."""
+        source, part = self.sources[span.source], slice(span.start, span.stop)
+        if isinstance(source, Rows):
+            return Stored(source.folder, source.part, span.start, tuple(source.paths[part]))
+        return tuple(source[part])
+
+
+def inputs_of(sources: Sequence[Path]) -> Inputs:
+    """List what is in sources; a folder's files are in the order of their paths' bytes.
+
+    A file that cannot be opened is among them, with the reason.
+
+    Raises:
+        InputError: a source is not there, or holds nothing.
+    """
+    require(len(sources) > 0, "There is nothing to look at: name images, folders, lists or stores.")
+    found: list[list[File] | Rows] = []
+    seal = hashlib.sha256()
+    for source in sources:
+        path = source.expanduser()
+        if is_store(path):
+            for rows, about in _rows(path):
+                found.append(rows)
+                seal.update(about)
+            continue
+        if not found or isinstance(found[-1], Rows):
+            found.append([])
+        files = found[-1]
+        assert isinstance(files, list)
+        before = len(files)
+        for file, about in _files(path):
+            files.append(file)
+            seal.update(about)
+        require(
+            len(files) > before,
+            f"{printable(str(source))} holds no files: name a folder with images.",
+        )
+    return Inputs(tuple(found), seal.hexdigest())
+
+
+def is_store(path: Path) -> bool:
+    """Whether a folder is a store, finished or not, be it one that lacks one of its files."""
+    names = ("manifest.json", JOURNAL, file_of("train", "plain"))
+    return sum(os.path.lexists(path / name) for name in names) >= 2
+
+
+def _rows(folder: Path) -> Iterator[tuple[Rows, bytes]]:
+    store = Store.open(folder)
+    paths, prints = store.paths(), store.plan.fingerprints
+    for part, about in store.plan.parts.items():
+        names = paths.get(part) or [f"{part} {row}" for row in range(about.rows)]
+        yield Rows(folder, part, names, prints["encoder"]), _sealed(part, about.rows, prints)
+
+
+def _files(path: Path) -> Iterator[tuple[File, bytes]]:
+    if path.is_dir():
+        listing = listed(path)
+        entries: dict[str, Entry | str] = {entry.path: entry for entry in listing.files}
+        entries |= listing.left_out
+        for name in sorted(entries, key=os.fsencode):
+            yield _file(os.path.join(path, name) if name else str(path), "", entries[name])
+    elif is_list(path):
+        root = path.parent
+        for name in read_list(path)[0]:
+            yield _file(name, str(root), _looked_at(root, name))
+    elif os.path.lexists(path):
+        yield _file(str(path), "", _looked_at(Path(), str(path)))
+    else:
+        raise InputError(f"{printable(str(path))} is not there: name images, folders or lists.")
+
+
+def _looked_at(root: Path, name: str) -> Entry | str:
+    try:
+        return entry_of(root, name)
+    except RefusedError as refusal:
+        return str(refusal)
+
+
+def _file(path: str, root: str, found: Entry | str) -> tuple[File, bytes]:
+    if isinstance(found, str):
+        return File(path, root, found), _sealed(path, root, found)
+    return File(path, root, ""), _sealed(path, root, found.size, found.mtime_ns)
+
+
+def _sealed(*values: object) -> bytes:
+    return json.dumps(values).encode()

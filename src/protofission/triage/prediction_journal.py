@@ -1,0 +1,129 @@
+"""The rows of finished blocks, on the disk beside the file that they are to become.
+
+    .NAME.rows     a line that says what the rows are of, then one line a block, in order
+
+A process that is killed leaves whole lines and at most one torn line, which is dropped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+from protofission.core.errors import InputError, printable
+from protofission.system.json_files import parsed_json
+from protofission.system.plain_files import APPENDED, open_plain, write_all
+from protofission.system.whole_files import is_partial
+from protofission.triage.prediction_table import Row, row_of
+
+VERSION = 1
+
+
+class Journal:
+    """The rows so far of what is to be a file; one process at a time has it."""
+
+    def __init__(self, out: Path, path: Path, file: FileIO) -> None:
+        self.out, self.path, self._file = out, path, file
+        self.blocks = 0
+        """That are finished."""
+        self.rows = 0
+        """In them."""
+
+    def take_up(self, fingerprint: str, sizes: Sequence[int]) -> bool:
+        """Keep the finished blocks if they are of the same work; whether others had to go.
+
+        Args:
+            sizes: the rows of each block.
+        """
+        head = json.dumps({"version": VERSION, "fingerprint": fingerprint}).encode() + b"\n"
+        with _writing(self.out):
+            with open_plain(self.path) as file:
+                first, end = file.readline(), len(head)
+                others = first != head and bool(file.readline())
+                for size, line in zip(sizes, file, strict=False):
+                    if first != head or len(_rows(line)) != size:
+                        break
+                    self.blocks, self.rows, end = self.blocks + 1, self.rows + size, end + len(line)
+            self._file.truncate(end if first == head else 0)
+            if first != head:
+                self._write(head)
+        return others
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """The rows of the next block, down to the disk."""
+        with _writing(self.out):
+            self._write(json.dumps(rows, allow_nan=False).encode() + b"\n")
+        self.blocks, self.rows = self.blocks + 1, self.rows + len(rows)
+
+    def all_rows(self) -> Iterator[Row]:
+        """The rows of all blocks; those of one are held in memory."""
+        with open_plain(self.path) as file:
+            file.readline()
+            for line in file:
+                yield from _rows(line)
+
+    def remove(self) -> None:
+        """Leave nothing behind."""
+        self.path.unlink(missing_ok=True)
+
+    def _write(self, content: bytes) -> None:
+        write_all(self._file, content)
+
+
+@contextmanager
+def journal_of(out: Path) -> Iterator[Journal]:
+    """The journal of a file that is to be written; another process is refused meanwhile."""
+    path = out.with_name(f".{out.name}.rows")
+    with _writing(out):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _alone(path)
+        if file is None:
+            raise InputError(
+                f"Another process is writing {printable(str(out))}: wait for it, or name another "
+                "file."
+            )
+    with file:
+        for found in path.parent.iterdir():
+            if is_partial(found) and found.name.startswith(f".{out.name}."):
+                found.unlink(missing_ok=True)
+        yield Journal(out, path, file)
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{printable(str(out))} cannot be written ({error.strerror or error}): make room, or "
+            "name another file; given again, the same command goes on where it was."
+        ) from None
+
+
+def _alone(path: Path) -> FileIO | None:
+    """A file that no other process has; none if one does."""
+    while True:
+        file = open_plain(path, APPENDED)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
+        except BlockingIOError:
+            file.close()
+            return None
+        except FileNotFoundError:
+            pass
+        file.close()  # another process ended meanwhile, and took its journal away
+
+
+def _rows(line: bytes) -> list[Row]:
+    """The rows of a line; none of one that is torn."""
+    try:
+        return [row_of(values) for values in parsed_json(line)] if line.endswith(b"\n") else []
+    except (InputError, TypeError):
+        return []

@@ -1,0 +1,284 @@
+"""What is said of an image, as one row of a CSV, JSON Lines or Parquet file.
+
+In CSV and Parquet some characters of a text are escaped: a backslash is two; a new line, a carriage
+return and a tab are backslash n, r and t; other characters that a terminal obeys are backslash u
+and four hex digits; a byte of a file name that is no UTF-8 is backslash x and two. So a row is one
+line, and every text comes back from `read_rows` as it was. JSON Lines are ASCII with JSON's own
+escapes. Numbers are the shortest that read back to the same float32.
+
+A spreadsheet takes a cell that begins with one of = + - @ for a formula. In CSV a text that begins
+so, or with a tab or a line's end, be it after spaces or quotes, has an apostrophe before it, and so
+has one that begins with an apostrophe; `read_rows` takes it away.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple, cast, get_args
+
+import numpy as np
+
+from protofission.core.errors import InputError, hints, printable, require, unknown
+from protofission.core.records import NO_CLASS
+from protofission.system.json_files import parsed_json, typed
+from protofission.system.optional_libraries import needed
+from protofission.system.plain_files import open_plain
+from protofission.system.whole_files import written_whole
+from protofission.triage.calibrated_model import DECISIONS, Verdicts
+
+Format = Literal["csv", "jsonl", "parquet"]
+
+COLUMNS = (
+    "path",
+    "class",
+    "probability",
+    "subclass",
+    "id_score",
+    "decision",
+    "cluster",
+    "error",
+)
+GROUP = 65_536
+"""Rows that are written to Parquet at once."""
+
+
+class Row(NamedTuple):
+    """One image, by the columns of the file; one that could not be read has nothing but an error.
+
+    A number is the Python float whose text is the shortest of its float32.
+    """
+
+    path: str
+    class_name: str = ""
+    probability: float | None = None
+    subclass: str = ""
+    id_score: float | None = None
+    decision: str = ""
+    """One of DECISIONS."""
+    cluster: str = ""
+    """Of an image that is novel."""
+    error: str = ""
+
+
+_KINDS = tuple(hints(Row).values())
+
+
+def row_of(values: Any) -> Row:
+    """A row from JSON; what is none is an InputError."""
+    return Row(*typed(values, tuple[_KINDS], "a row"))  # type: ignore[valid-type]
+
+
+class Names(NamedTuple):
+    """What classes, their sub-classes and the novel clusters are called."""
+
+    classes: Sequence[str]
+    subclasses: Sequence[Sequence[str]]
+    """Of each class."""
+    clusters: Sequence[str] = ()
+
+
+def rows_of(paths: Sequence[str], verdicts: Verdicts, names: Names) -> list[Row]:
+    """The rows of images by the verdicts on them; a verdict that is no number is an error."""
+    classes = verdicts.classes.tolist()
+    probabilities = verdicts.probs.gather(1, verdicts.classes[:, None])[:, 0]
+    rows = [
+        Row(
+            path,
+            names.classes[label],
+            probability,
+            names.subclasses[label][subclass],
+            score,
+            DECISIONS[decision],
+            "" if cluster == NO_CLASS else names.clusters[cluster],
+        )
+        for path, label, probability, subclass, score, decision, cluster in zip(
+            paths,
+            classes,
+            shortest(probabilities.cpu().numpy()),
+            verdicts.subclasses.tolist(),
+            shortest(verdicts.id_scores.cpu().numpy()),
+            verdicts.decisions.tolist(),
+            verdicts.clusters.tolist(),
+            strict=True,
+        )
+    ]
+    return [
+        row if _finite(row) else Row(row.path, error="features that are no numbers") for row in rows
+    ]
+
+
+def _finite(row: Row) -> bool:
+    return math.isfinite(row.probability or 0.0) and math.isfinite(row.id_score or 0.0)
+
+
+def shortest(values: Any) -> list[float]:
+    """The Python floats with the shortest texts that read back to the same float32."""
+    return np.asarray(values, np.float32).astype(str).astype(np.float64).tolist()  # type: ignore[no-any-return]
+
+
+def format_of(out: Path | None, wanted: str | None) -> Format:
+    """The format that is asked for, or that the name of the file tells; CSV where nothing does."""
+    suffix = "" if out is None else out.suffix.lower().removeprefix(".")
+    found = wanted or (suffix if suffix in get_args(Format) else "csv")
+    if found not in get_args(Format):
+        raise unknown("format", found, get_args(Format))
+    require(
+        out is not None or found != "parquet",
+        "Parquet is no text and wants a file: give --out FILE, or --format csv or jsonl.",
+    )
+    if found == "parquet":
+        needed("pyarrow.parquet", "parquet", "A Parquet file")
+    return cast(Format, found)
+
+
+def head_of(form: Format) -> bytes:
+    """What comes before the lines of rows."""
+    return b"%s\n" % ",".join(COLUMNS).encode() if form == "csv" else b""
+
+
+def text_of(rows: Iterable[Row], form: Format) -> bytes:
+    """The lines of rows, in CSV or JSON Lines."""
+    line = _csv_line if form == "csv" else _json_line
+    return "".join(map(line, rows)).encode()
+
+
+def write_rows(path: Path, rows: Iterable[Row], form: Format) -> None:
+    """Write a file of rows, whole or not at all; no more of them than a part is held in memory."""
+    try:
+        with written_whole(path) as partial, partial.open("wb") as file:
+            if form == "parquet":
+                _write_parquet(file, rows)
+            else:
+                file.write(head_of(form))
+                for some in _parts(rows):
+                    file.write(text_of(some, form))
+    except OSError as error:
+        raise InputError(
+            f"{printable(str(path))} cannot be written: {error.strerror or error}."
+        ) from None
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file that `write_rows` wrote; its suffix tells the format."""
+    read = {"csv": _read_csv, "jsonl": _read_json, "parquet": _read_parquet}[format_of(path, None)]
+    shown = printable(str(path))
+    try:
+        with open_plain(path) as file:
+            yield from read(file)
+    except OSError as error:
+        raise InputError(f"{shown} cannot be read: {error.strerror or error}.") from None
+    except (ValueError, KeyError, TypeError, csv.Error):
+        raise InputError(
+            f"{shown} does not hold the rows of a prediction, or was edited: predict again."
+        ) from None
+
+
+_OBEYED = re.compile(
+    r"[\\\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Controls, marks that turn the direction of text, ends of lines, bytes that are no UTF-8, and the
+backslash that escapes them."""
+_ESCAPE = re.compile(r"\\(\\|n|r|t|x[89a-f][0-9a-f]|u[0-9a-f]{4})")
+_SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_LONG = {escape[1]: text for text, escape in _SHORT.items()}
+_FORMULA = re.compile(
+    r"'|[\s\"'\u200b\ufeff]*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b]"
+)
+_QUOTED = re.compile(r"[\",;]|^\s|\s$")
+
+
+def escaped(text: str) -> str:
+    """Text that is UTF-8, on one line, and that any terminal can show."""
+    return _OBEYED.sub(_escape, text)
+
+
+def unescaped(text: str) -> str:
+    """What was escaped."""
+    return _ESCAPE.sub(_meant, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    byte = f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+    return _SHORT.get(found[0], byte)
+
+
+def _meant(found: re.Match[str]) -> str:
+    kind, digits = found[1][0], found[1][1:]
+    return _LONG[kind] if not digits else chr(int(digits, 16) + (0xDC00 if kind == "x" else 0))
+
+
+def _cell(text: str) -> str:
+    cell = escaped(f"'{text}" if _FORMULA.match(text) else text)
+    return '"{}"'.format(cell.replace('"', '""')) if _QUOTED.search(cell) else cell
+
+
+def _csv_line(row: Row) -> str:
+    cells = [_cell(v) if isinstance(v, str) else "" if v is None else repr(v) for v in row]
+    return ",".join(cells) + "\n"
+
+
+def _json_line(row: Row) -> str:
+    return json.dumps(dict(zip(COLUMNS, row, strict=True)), allow_nan=False) + "\n"
+
+
+def _read_csv(file: BinaryIO) -> Iterator[Row]:
+    lines = csv.reader((line.decode() for line in file), strict=True)
+    if ",".join(next(lines, ())).removeprefix("\ufeff") != ",".join(COLUMNS):
+        raise ValueError("header")
+    for cells in lines:
+        texts: list[Any] = [unescaped(cell.removeprefix("'")) for cell in cells]
+        row = Row(*texts)
+        yield row._replace(probability=_number(row.probability), id_score=_number(row.id_score))
+
+
+def _number(text: Any) -> float | None:
+    return float(text) if text else None
+
+
+def _read_json(file: BinaryIO) -> Iterator[Row]:
+    for line in file:
+        found = parsed_json(line)
+        yield row_of([found[column] for column in COLUMNS])
+
+
+def _read_parquet(file: BinaryIO) -> Iterator[Row]:
+    parquet = needed("pyarrow.parquet", "parquet", "A Parquet file")
+    for batch in parquet.ParquetFile(file).iter_batches(GROUP, columns=list(COLUMNS)):
+        columns = (column.to_pylist() for column in batch.columns)
+        for row in map(Row, *columns):
+            yield Row(*(_plain(value) for value in row))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return unescaped(value)
+    return value if value is None else shortest([value])[0]
+
+
+def _write_parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
+    arrow = needed("pyarrow", "parquet", "A Parquet file")
+    parquet = needed("pyarrow.parquet", "parquet", "A Parquet file")
+    kinds = [
+        arrow.float32() if c in ("probability", "id_score") else arrow.string() for c in COLUMNS
+    ]
+    schema = arrow.schema(zip(COLUMNS, kinds, strict=True))
+    with parquet.ParquetWriter(file, schema) as writer:
+        for some in _parts(rows):
+            columns = [
+                arrow.array([escaped(v) if isinstance(v, str) else v for v in column], kind)
+                for column, kind in zip(zip(*some, strict=True), kinds, strict=True)
+            ]
+            writer.write_table(arrow.Table.from_arrays(columns, schema=schema))
+
+
+def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    left = iter(rows)
+    while some := list(islice(left, GROUP)):
+        yield some

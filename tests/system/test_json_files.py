@@ -1,0 +1,74 @@
+"""One strict reader for JSON: bounded, finite, typed, and each key once."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protofission.core.errors import InputError
+from protofission.system.json_files import DEEPEST, parsed_json, read_json, typed
+
+
+@dataclass(frozen=True)
+class Inner:
+    share: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str | None
+    pairs: tuple[tuple[str, float], ...]
+    inner: dict[str, Inner]
+
+
+GOOD = b'{"name": null, "pairs": [["a", 1], ["b", 0.5]], "inner": {"x": {"share": 1, "count": 2}}}'
+
+
+def test_a_file_is_read_as_what_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(GOOD)
+    found = read_json(path, Outer)
+    assert found == Outer(None, (("a", 1.0), ("b", 0.5)), {"x": Inner(1.0, 2)})
+    with pytest.raises(OSError, match="bytes, and 80 are the most"):
+        read_json(path, Outer, most=80)
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "none", Outer)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (b"null", b"3", "name must be a text, not 3"),
+        (b"null", b"NaN", "it is no JSON: NaN is no number"),
+        (b"null", b'"x", "name": "y"', "it is no JSON: a key stands twice"),
+        (b"0.5", b"1e400", "it is no JSON: 1e400 is no number"),
+        (b"0.5", b'"x"', r"pairs\[1\]\[1\] must be a finite number, not 'x'"),
+        (b"0.5", b"1" * 5000, "it is no JSON"),
+        (b"0.5", b"1" * 400, r"pairs\[1\]\[1\] must be a finite number"),
+        (b'"b", 0.5', b'"b"', r"pairs\[1\] must be a list of 2, not \['b'\]"),
+        (b"2}", b"true}", "inner.x.count must be a whole number, not True"),
+        (b', "count": 2', b"", "inner.x.count is missing"),
+        (b"2}", b'2, "more": 1}', "inner.x.more is not known"),
+        (b"null", b"[" * 100_000, "it is no JSON: it is nested too deep"),
+        (b"null", b"[" * DEEPEST + b"]" * DEEPEST, "it is no JSON: it is nested too deep"),
+        (b"{", b"", "it is no JSON"),
+        (b"null", b"\xff", "it is no JSON"),
+    ],
+)
+def test_what_does_not_fit_is_named(old: bytes, new: bytes, words: str) -> None:
+    assert old in GOOD
+    with pytest.raises(InputError, match=f"^{words}") as caught:
+        typed(parsed_json(GOOD.replace(old, new, 1)), Outer, "")
+    assert len(str(caught.value)) < 200
+
+
+def test_null_is_nan_only_where_it_is_said_to_be() -> None:
+    value: dict[str, Any] = {"share": None, "count": 2}
+    assert math.isnan(typed(value, Inner, "", nan=True).share)
+    with pytest.raises(InputError, match="share must be a finite number, not None"):
+        typed(value, Inner, "")
+    with pytest.raises(InputError, match="count must be a whole number, not None"):
+        typed({"share": 1.0, "count": None}, Inner, "", nan=True)

@@ -1,0 +1,252 @@
+"""Two folders in, a model, a triage and a page out: as a user does it."""
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+import protofission
+from protofission.data.readers.decode import decode
+from protofission.triage.bundle import load
+from protofission.triage.fit_model import FitOptions
+from protofission.triage.prediction_table import read_rows
+
+ENCODER = ("--encoder", "simclr-cifar10", "--steps", 40, "--processes", 1)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def digit_folders(root, names=("0", "1", "2"), labels=20, pool=80):
+    """Labeled digits 0-2 in folders by these names, and a pool with strangers, 3 and 4."""
+    digits = load_digits()
+    taken = dict.fromkeys(range(5), 0)
+    for place, (pixels, digit) in enumerate(zip(digits.images, digits.target, strict=True)):
+        if digit > 4:
+            continue
+        taken[digit] += 1
+        labeled = digit < 3 and taken[digit] <= labels
+        if not labeled and sum(taken.values()) > pool + 3 * labels:
+            break
+        folder = root / "labeled" / names[digit] if labeled else root / "pool"
+        folder.mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray((pixels * 15.9).astype(np.uint8)).resize((32, 32))
+        image.save(folder / f"{place}-{digit}.png")
+    return root / "labeled", root / "pool"
+
+
+def test_a_model_a_triage_and_a_page_come_out(tmp_path, call):
+    names = ("=1+1", "a, b\n'c'", "名 <b>")
+    labeled, pool = digit_folders(tmp_path, names)
+    (pool / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    model = tmp_path / "model"
+    said = call("fit", labeled, pool, "--out", model, *ENCODER)
+    assert said.code == 0, said.err
+    assert "of no known class" in said.out
+    bundle = load(model)
+    assert set(bundle.class_names) == set(names)
+    rows = list(read_rows(model / "triage.csv"))
+    assert {row.path for row in rows} == {path.name for path in pool.iterdir()}
+    assert [row.path for row in rows if row.error] == ["cut.png"]
+    assert rows == list(read_rows(model / "triage.parquet"))
+    assert {row.decision for row in rows} <= {"accept", "reject", ""}
+    known = [row for row in rows if row.path.split("-")[-1][0] in "012" and not row.error]
+    right = [row.class_name == names[int(row.path.split("-")[-1][0])] for row in known]
+    assert np.mean(right) > 0.7
+    page = (model / "triage.html").read_text()
+    assert "<b>" not in page.replace("<body>", "")
+    assert "名 &lt;b&gt;" in page
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".fitting")]
+    card = call("show", model)
+    assert "\nCalibration\n  keep: 0.95\n" in card.out
+    assert "  accuracy on held-out images: " in card.out
+    assert "    held out: 0.3\n" in card.out
+    assert max(map(len, card.out.splitlines())) <= 80 + len(str(tmp_path))
+    again = call("fit", labeled, pool, "--out", model, *ENCODER)
+    assert (again.code, again.out) == (2, "")
+    assert "is there already" in again.err
+
+
+def test_a_killed_fit_goes_on_and_comes_to_the_same_model(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, pool=40)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert call("fit", labeled, pool, "--out", whole, *ENCODER).code == 0
+    command = [sys.executable, "-m", "protofission", "fit", labeled, pool, "--out", killed]
+    process = subprocess.Popen(
+        [*map(str, command), *map(str, ENCODER)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    work = tmp_path / ".killed.fitting"
+    while process.poll() is None and not list(work.glob("store-*/*.npy")):
+        time.sleep(0.01)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert list(work.glob("store-*/*.npy"))  # it was in the midst of it
+    assert not killed.exists()
+    assert call("fit", labeled, pool, "--out", killed, *ENCODER).code == 0
+    for name in ("model.safetensors", "calibration.npy", "triage.csv"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_same_command_gives_the_same_bytes_whatever_the_cache_held(tmp_path, call, monkeypatch):
+    labeled, pool = digit_folders(tmp_path, labels=8, pool=80)
+    model, cache = tmp_path / "model", tmp_path / "cache" / "protofission" / "images"
+    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
+
+    def fit():
+        said = call("fit", labeled, pool, "--out", model, *brief)
+        assert said.code == 0, said.err
+        found = contents(model)
+        shutil.rmtree(model)
+        return found
+
+    cold = fit()
+    assert {"bundle.json", "triage.html", "triage.csv"} <= set(cold)
+    assert len(list(cache.glob("*/manifest.json"))) == 2
+    assert fit() == cold  # warm
+    shutil.rmtree(cache)
+    calls = itertools.count()
+
+    def stopping(content, decoding):
+        if next(calls) >= 99:
+            raise KeyboardInterrupt
+        return decode(content, decoding)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("protofission.data.readers.image_cache.decode", stopping)
+        assert call("fit", labeled, pool, "--out", model, *brief).code == 130
+    assert len(list(cache.glob("*/manifest.json"))) == 1
+    assert len(list(cache.glob("*/blocks.jsonl"))) == 1
+    assert fit() == cold  # half of the pool was there
+
+
+def test_novel_classes_are_counted_and_told_apart(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path)
+    model = tmp_path / "model"
+    said = call(
+        "fit", labeled, pool, "--out", model, "--discover", 2, "--prototypes", "auto", *ENCODER
+    )
+    assert said.code == 0, said.err
+    bundle = load(model)
+    assert bundle.cluster_names == ("novel 1", "novel 2")
+    assert "counting sub-classes" in said.out
+    assert set(bundle.card["estimates"]["sub-classes"]) == {"0", "1", "2"}
+    decided = {row.decision for row in read_rows(model / "triage.csv")}
+    assert decided <= {"accept", "novel"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--keep", 1.5), "keep = 1.5"),
+        (("--encoder", "no-such"), "no-such"),
+        (("--discover", "many"), "'many' must be a whole number, or auto"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_written(tmp_path, call, arguments, sentence):
+    labeled, pool = digit_folders(tmp_path, pool=10)
+    said = call("fit", labeled, pool, "--out", tmp_path / "model", *arguments)
+    assert said.code == 2
+    assert sentence in said.err
+    assert len(said.err.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labeled", "pool"]
+
+
+def test_a_model_among_the_images_is_refused(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, pool=10)
+    said = call("fit", labeled, pool, "--out", pool / "model", *ENCODER)
+    assert said.code == 2
+    assert "lies among the images" in said.err
+
+
+def test_the_example_s_folders_fit(tmp_path, project, monkeypatch):
+    """examples/fit_digits.py with a smaller encoder and pool."""
+    monkeypatch.syspath_prepend(str(project / "examples"))
+    from fit_digits import write_folders
+
+    write_folders(tmp_path, labels=20, pool=100)
+    options = FitOptions(steps=40)
+    out = tmp_path / "model"
+    fitted = protofission.fit(
+        tmp_path / "labeled", tmp_path / "pool", out, options, encoder="simclr-cifar10", processes=1
+    )
+    assert fitted.fingerprint == protofission.load(out).fingerprint
+    new = sorted((tmp_path / "new").iterdir())[:60]
+    summary = protofission.predict(out, new, tmp_path / "new.csv")
+    assert (summary.rows, summary.errors) == (60, 0)
+    rows = list(read_rows(tmp_path / "new.csv"))
+    known = [row for row in rows if row.path[-5] in "01234"]
+    assert np.mean([row.class_name == row.path[-5] for row in known]) > 0.6
+
+
+def test_counting_by_too_few_labels_is_refused_before_anything_is_embedded(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, labels=8, pool=20)
+    said = call("fit", labeled, pool, "--out", tmp_path / "m", "--discover", "auto", *ENCODER)
+    assert said.code == 2
+    assert "6 labeled images of each class" in said.err
+    assert "of the 8 of '0'" in said.err
+    assert "embedding" not in said.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "labeled", "pool"]
+
+
+def test_a_fit_refused_before_anything_is_embedded_leaves_nothing(tmp_path, call):
+    labeled, _ = digit_folders(tmp_path, labels=3, pool=10)
+    said = call("fit", labeled, labeled, "--out", tmp_path / "new" / "er" / "m", *ENCODER)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "labeled one too" in said.err
+    assert "embedding" not in said.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "labeled", "pool"]
+
+
+def test_a_refused_fit_keeps_what_was_embedded_before(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, labels=1, pool=10)
+    store = tmp_path / ".m.fitting" / "store-0123"
+    store.mkdir(parents=True)
+    said = call("fit", labeled, pool, "--out", tmp_path / "m", *ENCODER)
+    assert said.code == 2
+    assert store.is_dir()
+
+
+@pytest.mark.parametrize("closed", ["labeled", "pool"])
+def test_a_folder_that_cannot_be_listed_is_one_sentence(tmp_path, call, monkeypatch, closed):
+    labeled, pool = digit_folders(tmp_path, labels=2, pool=10)
+    listdir = os.listdir
+
+    def refusing(path):  # for root no folder is closed
+        if os.fspath(path).rstrip("/") == str(tmp_path / closed):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listdir(path)
+
+    monkeypatch.setattr("protofission.data.readers.file_listing.os.listdir", refusing)
+    said = call("fit", labeled, pool, "--out", tmp_path / "m", *ENCODER)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    reason = "(.: a folder that cannot be opened (Permission denied))"
+    assert f"{tmp_path / closed} holds no image that can be read {reason}" in said.err
+    assert not (tmp_path / ".m.fitting").exists()
+
+
+def test_what_was_embedded_of_other_images_is_dropped(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, pool=20)
+    stale = tmp_path / ".m.fitting" / "store-0123"
+    stale.mkdir(parents=True)
+    said = call("fit", labeled, pool, "--out", tmp_path / "m", *ENCODER)
+    assert said.code == 0, said.err
+    assert "dropped" in said.out
+    assert load(tmp_path / "m").class_names == ("0", "1", "2")
