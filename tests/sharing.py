@@ -18,7 +18,7 @@ from protofission.training.state import start
 from runs import digits, small
 
 SHARED = [name for name, method in METHODS.items() if not method.replays]
-"""The methods that processes can share: those without an inner step (test_inner.py)."""
+"""The methods that processes can share: those without an inner step (test_inner_step.py)."""
 RECIPE = (
     "recipe.trainable_stages=none",
     "recipe.epochs=1",

@@ -201,8 +201,7 @@ def test_a_pipe_in_the_cache_is_made_anew(name: str, call: Call, home: Path) -> 
 def test_a_pipe_beside_a_network_is_not_waited_for(home: Path) -> None:
     pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
-    from test_encoders_onnx import external, model
-
+    from onnx_models import external, model
     from protofission.models.encoders.onnx_files import Onnx
 
     (home / "net.onnx").write_bytes(model(kernel=external("kernel", "kernel.bin", (5, 3, 3, 3))))

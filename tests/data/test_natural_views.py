@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_operations import natural, picture, tensor
 from torch import Tensor
 
 from protofission.core.errors import InputError
@@ -29,6 +28,7 @@ from protofission.data.augment.simclr_view import SimCLR, crop_boxes
 from protofission.data.batches import Batches
 from protofission.data.image_sets import TrainingData
 from reference import pil_operations as pil
+from tensor_pictures import natural, picture, tensor
 
 VIEWS: tuple[ViewName, ...] = ("weak", "strong", "simclr")
 MANY = torch.Size((40_000, 3, 32, 32))

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_operations import natural, picture, tensor
 from torch import Tensor
 
 from builders import rng
@@ -27,6 +26,7 @@ from protofission.data.batches import Batches
 from protofission.data.image_sets import ImageSet, ImageSets, TrainingData, divide
 from protofission.data.splits import Labeling, spec_of, verify
 from small_splits import small
+from tensor_pictures import natural, picture, tensor
 
 NAMES: tuple[ViewName, ...] = get_args(ViewName)
 

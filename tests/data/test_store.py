@@ -18,11 +18,11 @@ from protofission.data.augment.views import Wanted
 from protofission.data.batches import Batches
 from protofission.data.datasets import DataSpec
 from protofission.data.splits import spec_of
+from protofission.data.store import writer as filling
 from protofission.data.store.from_arrays import store_features
 from protofission.data.store.manifest import Block, Part, Plan, fingerprint, read_manifest
 from protofission.data.store.mapped_arrays import Rows
 from protofission.data.store.reader import Store, StoredViews
-from protofission.data.store.reader import writer as filling
 from protofission.data.store.writer import fill
 from protofission.methods import METHODS
 from stores import CLASSES, COUNTS, WIDTH, features, made

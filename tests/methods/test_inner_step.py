@@ -25,8 +25,8 @@ from protofission.models.heads import CosineHead
 from protofission.models.model import Model
 from protofission.training.loop import Replay, forward
 from protofission.training.state import TrainState, start
-from reference.inner import Net
 from runs import digits, small
+from scalar_nets import scalar_net
 
 BILEVEL = [name for name, method in METHODS.items() if method.replays]
 
@@ -199,10 +199,6 @@ def test_what_a_model_computes_has_second_derivatives() -> None:
     leaves = [tensor.requires_grad_() for tensor in (rows, weight, bias)]
     assert gradgradcheck(unit, leaves[:1])
     assert gradgradcheck(linear, leaves)
-
-
-def scalar_net(net: SmallNet) -> Net:
-    return Net(net.hidden.tolist(), net.hidden_bias.tolist(), net.weight.tolist(), net.bias.item())
 
 
 def test_the_small_net_equals_its_twin_and_starts_by_its_generator() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_inner import scalar_net
 
 from builders import (
     LABELS,
@@ -30,6 +29,7 @@ from reference import openldn as scalar
 from reference.inner import outer
 from reference.methods import Logits, Loss, with_fission
 from reference.risks import softmax
+from scalar_nets import scalar_net
 
 close = pytest.approx
 SIZES = Sizes(6, SEEN + NOVEL, SEEN)

@@ -69,13 +69,13 @@ OPENED = (
     r"|(?<!Store)\.open\(|(?<![\w.])open\("
 )
 OURS = {
-    "typed_json.py": 1,  # the one reader
-    **dict.fromkeys(("sealed_tensors.py", "bundle_format.py", "manifest.py"), 1),  # made just now
-    **{"origin.py": 2, "run.py": 3},  # made just now
-    **{"whole.py": 1, "rows.py": 1, "material.py": 1},  # files with a name of ours
-    **{"weight_files.py": 2, "folder.py": 1, "decode.py": 1, "idx.py": 1},  # what was opened
+    "json_files.py": 1,  # the one reader
+    **dict.fromkeys(("tensor_files.py", "bundle_files.py", "manifest.py"), 1),  # made just now
+    **{"run_origin.py": 2, "run.py": 3},  # made just now
+    **{"whole_files.py": 1, "prediction_table.py": 1, "fit_data.py": 1},  # with a name of ours
+    **{"weight_files.py": 2, "run_folder.py": 1, "decode.py": 1, "idx.py": 1},  # what was opened
     "fetch.py": 2,
-    "memory.py": 2,  # of the kernel
+    "memory_limits.py": 2,  # of the kernel
     "plain_files.py": 1,
 }
 """Places that open a file or read JSON by other means than ours, and why they may."""

@@ -21,12 +21,13 @@ from protofission.core.metrics import Accuracy, PrototypeHealth, SubclassScore
 from protofission.core.options import options, override
 from protofission.core.records import Term
 from protofission.methods import METHODS
+from protofission.system.json_files import to_json
 from protofission.training import console as session
 from protofission.training.console import Tracker, curves, epoch_line, show_run
 from protofission.training.diagnosis import EARLY, Finding, after, at_the_start, learns_by_trust
 from protofission.training.evaluate import Summary
 from protofission.training.experiment import Experiment
-from protofission.training.history import Epoch, Progress, epochs, to_json
+from protofission.training.history import Epoch, Progress, epochs
 from protofission.training.loop import StepReport
 from protofission.training.presets import PRESETS, preset
 from protofission.training.run import Moment, perform

@@ -230,7 +230,7 @@ def test_a_weight_whose_first_gradient_comes_late_steps_as_torch_says(momentum, 
             torch.testing.assert_close(parameter, twin[name], rtol=1e-12, atol=1e-12, msg=name)
 
 
-# Schedules beyond those of test_train.py
+# Schedules beyond those of test_loop.py
 
 
 @pytest.mark.parametrize("per_epoch", [1, 7, 98, 251])
