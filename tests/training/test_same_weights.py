@@ -1,0 +1,51 @@
+"""Every method trains to the weights that it had before the code was rearranged.
+
+`same_weights.json` was written at the commit before the package became folders, by `python
+tests/training/test_same_weights.py`. Other machines round differently, hence the tolerance; three
+steps are few enough that no decision flips for it.
+"""
+
+import hashlib
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protofission.core.records import total
+from protofission.core.threads import one_thread
+from protofission.methods import METHODS
+from protofission.training.loop import train
+from protofission.training.state import start
+from runs import digits, small
+
+FILE = Path(__file__).with_name("same_weights.json")
+STEPS = 3
+
+
+def sketch(name: str) -> dict[str, Any]:
+    """Losses of three steps on the digits, and the state after them: its keys and its length."""
+    experiment, data = small(name, "recipe.trainable_stages=none"), digits()
+    with one_thread():
+        state = start(experiment, data.training, data.augmentations)
+        reports = islice(train(state, experiment, data.training, data.augmentations), STEPS)
+        losses = [float(total(report.terms)) for report in reports]
+    tensors = state.tensors()
+    keys = hashlib.sha256("\n".join(sorted(tensors)).encode()).hexdigest()
+    lengths = {key: float(value.double().norm()) for key, value in tensors.items()}
+    model = [lengths[key] for key in sorted(lengths) if key.startswith("model.")]
+    return {"losses": losses, "keys": keys, "lengths": [round(x, 6) for x in model]}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_weights_are_those_of_before(name: str) -> None:
+    before, now = json.loads(FILE.read_text())[name], sketch(name)
+    assert len(now["losses"]) == STEPS
+    assert now["keys"] == before["keys"]
+    assert now["losses"] == pytest.approx(before["losses"], rel=1e-2, abs=1e-3)
+    assert now["lengths"] == pytest.approx(before["lengths"], rel=1e-2, abs=1e-3)
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps({name: sketch(name) for name in METHODS}, indent=None) + "\n")
