@@ -1,9 +1,12 @@
-"""The code blocks of README and docs run, and their links lead somewhere."""
+"""README and docs: code runs, links and names lead somewhere, lines and paragraphs are short."""
 
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,10 @@ from protofission.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOT_WRAPPED = ("add_a_method.md", "methods.md")
+WRAPPED = [ROOT / "CHANGELOG.md", *(page for page in PAGES if page.name not in NOT_WRAPPED)]
+WIDTH = 120
+"""Characters of a line of prose."""
 
 
 def blocks(page: Path) -> list[str]:
@@ -33,6 +40,89 @@ def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pictures_are_there(page: Path) -> None:
+    for target in re.findall(r'<img src="([^"]+)"', page.read_text()):
+        assert (page.parent / target).stat().st_size < 200_000, target
+
+
+def prose(page: Path) -> Iterator[list[str]]:
+    """The paragraphs and list items of a page, line by line: no code, no tables, no comments."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    paragraph: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        apart = not line.strip() or line.startswith(("|", "#", "<!--"))
+        if apart or re.match(r"\s*([-*]|\d+\.) ", line):
+            if paragraph:
+                yield paragraph
+            paragraph = []
+        if not apart:
+            paragraph.append(line)
+
+
+@pytest.mark.parametrize("page", WRAPPED, ids=lambda page: page.name)
+def test_lines_and_paragraphs_are_short(page: Path) -> None:
+    found = list(prose(page))
+    assert found
+    assert not [line for paragraph in found for line in paragraph if len(line) > WIDTH]
+    assert not [paragraph for paragraph in found if len(paragraph) > 5]
+
+
+def test_prose_is_found_between_tables_and_code(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Title\n\nOne\ntwo.\n\n```sh\ncode\n```\n\n- item\n  more\n- item\n| a | b |\nlast\n"
+    )
+    assert list(prose(page)) == [["One", "two."], ["- item", "  more"], ["- item"], ["last"]]
+
+
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 90
+    assert max(map(len, lines)) <= WIDTH  # its tables and code too
+
+
+def test_the_readme_s_figures_are_those_of_the_results() -> None:
+    text = (ROOT / "README.md").read_text()
+    rows = [line for line in text.splitlines() if " ± " in line]
+    assert 1 <= len(rows) <= 6
+    cells = [cell.strip() for row in rows for cell in row.strip("|").split("|")[2:]]
+    assert len(cells) == 3 * len(rows)
+    results = (ROOT / "docs" / "results.md").read_text()
+    for cell in cells:
+        assert f"| {cell} |" in results, cell
+
+
+def test_the_glossary_s_words_live_where_it_says() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    assert len(text.splitlines()) <= 90
+    places = re.findall(r"^\|.*\| `([^`]+)` \|[^|]*\|$", text, re.MULTILINE)
+    assert len(places) > 40
+    for place in places:
+        path = ROOT / "src" / "protofission" / place
+        assert path.is_dir() or path.with_name(f"{path.name}.py").is_file(), place
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "method.md"])
+def test_functions_that_a_page_names_are_there(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text()
+    text = text.partition("## Open choices")[0]  # beyond, such names are options
+    package = ROOT / "src" / "protofission"
+    rooms = "|".join(path.name.removesuffix(".py") for path in package.iterdir())
+    named = re.findall(rf"`((?:{rooms})\.[\w.]+)`", text)
+    assert len(named) > 10
+    for dotted in named:
+        module, parts = "protofission", dotted.split(".")
+        while parts and find_spec(f"{module}.{parts[0]}"):
+            module = f"{module}.{parts.pop(0)}"
+            if not hasattr(import_module(module), "__path__"):
+                break
+        value: object = import_module(module)
+        for part in parts:
+            assert hasattr(value, part), dotted
+            value = getattr(value, part)
 
 
 def test_the_readme_s_commands_are_verbs_of_the_makefile() -> None:
