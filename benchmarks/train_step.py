@@ -54,7 +54,7 @@ def images() -> TrainingData:
 
 
 def experiment(method: str, backbone: str, part: int) -> Experiment:
-    sizes = (128, 384) if METHODS[method].discovers else (64, 448)
+    sizes = (128, 384) if METHODS[method].traits.has_novel_heads else (64, 448)
     recipe = Recipe(
         epochs=None,
         steps=10**6,
@@ -115,7 +115,7 @@ def main(repeats: int) -> None:
     for backbone, part in (("compact", 1), ("resnet18", 8)):
         for method in ("orca+pf", "fixmatch-sigmoid+pf"):
             value = experiment(method, backbone, part)
-            views, recipe = value.method.views, value.recipe
+            views, recipe = value.method.traits.views, value.recipe
             rows = len(views.labeled) * recipe.labeled_batch
             rows += len(views.unlabeled) * recipe.unlabeled_batch
             stepping, model = steps(value, data), bare(value, rows)

@@ -70,7 +70,7 @@ class Case:
 
     @property
     def layout(self) -> Layout:
-        views = self.method.views
+        views = self.method.traits.views
         return Layout(
             len(LABELS) if views.labeled else 0,
             UNLABELED if views.unlabeled else 0,
@@ -82,7 +82,9 @@ class Case:
         """The step, with a graph and a generator of its own at every call."""
         return Step(
             output=self.head(self.features if features is None else features),
-            labels=torch.tensor(LABELS if self.method.views.labeled else (), dtype=torch.long),
+            labels=torch.tensor(
+                LABELS if self.method.traits.views.labeled else (), dtype=torch.long
+            ),
             layout=self.layout,
             num_seen=SEEN,
             memory=self.memory,
@@ -104,8 +106,8 @@ class Case:
         return Scene(
             features=dict(zip(self.keys, rows, strict=True)),
             sims=dict(zip(self.keys, sims, strict=True)),
-            labels=list(LABELS) if self.method.views.labeled else [],
-            unlabeled=UNLABELED if self.method.views.unlabeled else 0,
+            labels=list(LABELS) if self.method.traits.views.labeled else [],
+            unlabeled=UNLABELED if self.method.traits.views.unlabeled else 0,
             temperature=output.temperature,
             offset=output.offset,
         )
@@ -167,8 +169,8 @@ def make_case(
 
     Rows stand as `Layout` promises: view by view, the labeled images before the unlabeled.
     """
-    num_classes = SEEN + NOVEL if method.discovers else SEEN
-    spec = head or replace(method.head, prototypes=4)
+    num_classes = SEEN + NOVEL if method.traits.has_novel_heads else SEEN
+    spec = head or replace(method.traits.head, prototypes=4)
     module = make_head(spec, num_classes, seed)
     slots = spec.slots
     memory = method.memory(Sizes(WIDTH, num_classes, SEEN, slots), rng(seed)).double()
@@ -192,7 +194,10 @@ def make_case(
         centres[kind, index] = (1.0, 2.5, 5.0, 8.0)[number % 4] * near
 
     keys: list[Key] = []
-    views = {"labeled": len(method.views.labeled), "unlabeled": len(method.views.unlabeled)}
+    views = {
+        "labeled": len(method.traits.views.labeled),
+        "unlabeled": len(method.traits.views.unlabeled),
+    }
     for view in range(max(views.values())):
         for kind in ("labeled", "unlabeled"):
             if view < views[kind]:
@@ -227,7 +232,7 @@ def step_of(
     method: Method[Any], output: Output, labels: list[int], unlabeled: int, **others: Any
 ) -> Step:
     """A step from a hand-made output."""
-    views = method.views
+    views = method.traits.views
     slots = output.similarities.shape[2]
     return Step(
         output=output,

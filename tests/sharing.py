@@ -17,7 +17,7 @@ from protofission.training.loop import train
 from protofission.training.state import start
 from runs import digits, small
 
-SHARED = [name for name, method in METHODS.items() if not method.replays]
+SHARED = [name for name, method in METHODS.items() if not method.traits.inner_step]
 """The methods that processes can share: those without an inner step (test_inner_step.py)."""
 RECIPE = (
     "recipe.trainable_stages=none",
@@ -31,7 +31,7 @@ RECIPE = (
 def outcome(name: str, processes: Processes = ALONE) -> dict[str, Tensor]:
     """Losses, gradients of the last step, weights, and predictions with their metrics."""
     # Adam makes whole steps of gradients that are 0 but for rounding: one step tells all there.
-    steps = 3 if METHODS[name].optimizer is None else 1
+    steps = 3 if METHODS[name].traits.memory_optimizer is None else 1
     data, experiment = digits(), small(name, *RECIPE, f"recipe.steps_per_epoch={steps}")
     state = start(experiment, data.training, data.augmentations, processes)
     for module in state.model.backbone.modules():
@@ -46,7 +46,7 @@ def outcome(name: str, processes: Processes = ALONE) -> dict[str, Tensor]:
         assert parameter.grad is not None
         found[f"{name}/gradient/{key}"] = parameter.grad
         found[f"{name}/weight/{key}"] = parameter.detach()
-    if experiment.method.classifies:
+    if experiment.method.traits.classifies:
         predictions = predict(
             *state.judged,
             experiment,

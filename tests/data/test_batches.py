@@ -45,7 +45,7 @@ def data(labeled: int = 6, unlabeled: int = 9) -> TrainingData:
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_rows_of_a_batch_are_where_the_layout_says(name: str) -> None:
-    views = METHODS[name].views
+    views = METHODS[name].traits.views
     plain = Views(("plain",) * len(views.labeled), ("plain",) * len(views.unlabeled))
     batch = Batches(data(), plain, DIGITS, 4, 5, seed=3).at(2)
     values = (batch.inputs[:, 0, 0, 0] * 100).round().long()
@@ -77,11 +77,11 @@ def test_a_layout_gives_each_row_to_one_view(
 
 def test_a_batch_without_labeled_images_is_refused() -> None:
     with pytest.raises(ValueError, match="no labeled image"):
-        Batches(data(), METHODS["orca"].views, DIGITS, 0, 5, seed=0)
+        Batches(data(), METHODS["orca"].traits.views, DIGITS, 0, 5, seed=0)
     with pytest.raises(ValueError, match="no unlabeled image"):
-        Batches(data(), METHODS["orca"].views, DIGITS, 4, 0, seed=0)
+        Batches(data(), METHODS["orca"].traits.views, DIGITS, 4, 0, seed=0)
     with pytest.raises(ValueError, match="no unlabeled image, but a batch wants 5"):
-        Batches(data(unlabeled=0), METHODS["orca"].views, DIGITS, 4, 5, seed=0)
+        Batches(data(unlabeled=0), METHODS["orca"].traits.views, DIGITS, 4, 5, seed=0)
 
 
 def test_training_data_names_what_is_wrong() -> None:

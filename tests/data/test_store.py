@@ -95,7 +95,9 @@ def test_views_together_are_the_views_one_by_one(store: Store, names: tuple[View
 
 def test_a_batch_of_a_store_is_laid_out_as_one_of_images(store: Store):
     data = DataSpec(None, split=spec_of("orca"), store=str(store.folder)).load()
-    batches = Batches(data.training, METHODS["orca"].views, data.augmentations, 16, 24, seed=0)
+    batches = Batches(
+        data.training, METHODS["orca"].traits.views, data.augmentations, 16, 24, seed=0
+    )
     batch = batches.at(0)
     assert batch.inputs.shape == (80, WIDTH)
     first, second = (batch.layout.labeled_rows(view) for view in range(2))
@@ -466,9 +468,9 @@ def test_a_method_that_wants_more_versions_than_there_are_is_refused(tmp_path: P
     store = store_features(tmp_path / "s", one, labels, ["a"] * CLASSES)
     store.check(Views(("weak",), ("weak",)))
     with pytest.raises(InputError, match="has 1 weak views of an image, and the method wants 2"):
-        store.check(METHODS["orca"].views)
+        store.check(METHODS["orca"].traits.views)
     with pytest.raises(InputError, match="has 0 strong views"):
-        store.check(METHODS["fixmatch"].views)
+        store.check(METHODS["fixmatch"].traits.views)
     with pytest.raises(InputError) as refused:
         store.check(Views(("weak", "weak"), ("strong", "simclr", "simclr")))
     told = "1 weak views of an image, 0 strong views of an image, 0 simclr views of an image"

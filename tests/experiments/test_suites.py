@@ -457,4 +457,4 @@ def test_seeds_that_start_from_weights_of_their_own_are_one_row(tmp_path: Path, 
 
 def test_methods_that_do_not_classify_are_not_in_the_table():
     rows = {case.row for case in suite_named("table1", Setting()).cases}
-    assert rows == {name for name, method in METHODS.items() if method.predicts}
+    assert rows == {name for name, method in METHODS.items() if method.traits.predicts}

@@ -199,8 +199,8 @@ def test_descending_teaches_the_ladder_to_rebuild_and_to_tell_classes():
 
 
 def test_the_ladder_has_its_own_optimiser():
-    assert Cgdl().optimizer.learning_rate == 1e-3
-    assert Cgdl(ladder_rate=0.1).optimizer.learning_rate == 0.1
+    assert Cgdl().traits.memory_optimizer.learning_rate == 1e-3
+    assert Cgdl(ladder_rate=0.1).traits.memory_optimizer.learning_rate == 0.1
 
 
 @pytest.mark.parametrize(

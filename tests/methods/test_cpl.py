@@ -98,8 +98,8 @@ def test_strangers_are_told_by_probability_or_by_distance():
 
 
 def test_only_the_labeled_images_are_looked_at():
-    assert Cpl().views.unlabeled == ()
-    assert Cpl().novel == "reject"
+    assert Cpl().traits.views.unlabeled == ()
+    assert Cpl().traits.novel == "reject"
 
 
 def test_other_heads_are_refused_and_with_them_fission():
@@ -110,7 +110,7 @@ def test_other_heads_are_refused_and_with_them_fission():
     assert "cpl+pf" not in METHODS
     fission = WithFission(Cpl())
     with pytest.raises(InputError, match=r"^head.kind = fission does not fit"):
-        fission.check(fission.head)
+        fission.check(fission.traits.head)
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_the_net_learns_to_weigh_what_helps_above_what_harms() -> None:
     for _ in range(100):
         optimizer.zero_grad()
         targets = DS3LTargets(torch.empty(0), probs, torch.empty(0), 1.0)
-        method.others(step, targets)[0].value.backward()
+        method.other_terms(step, targets)[0].value.backward()
         optimizer.step()
     helps, harms = net_of(step.memory)(probs).tolist()
     assert helps > 0.7
@@ -166,8 +166,8 @@ def test_the_net_learns_to_weigh_what_helps_above_what_harms() -> None:
 
 
 def test_the_net_is_made_and_taught_as_the_options_say() -> None:
-    assert DS3L(net_rate=0.3).optimizer == Adam(0.3)
-    assert DS3L().optimizer == Adam(6e-5)
+    assert DS3L(net_rate=0.3).traits.memory_optimizer == Adam(0.3)
+    assert DS3L().traits.memory_optimizer == Adam(6e-5)
     assert net_of(make_case(DS3L(net_width=9)).memory).hidden.shape == (9, SEEN)
 
 

@@ -124,7 +124,7 @@ def test_a_cluster_that_is_where_it_aims_costs_nothing() -> None:
 @pytest.mark.parametrize("method", [DTC, lambda **options: WithFission(DTC(**options))])
 def test_the_stages_meet_where_the_head_begins(method: Any, share: float) -> None:
     whole = method(transfer_share=share)
-    assert whole.begins == share
+    assert whole.traits.head_starts_at == share
     for progress in (math.nextafter(share, 0), share, math.nextafter(share, 1)):
         if progress < 0 or progress >= 1:
             continue
@@ -237,8 +237,8 @@ def test_it_is_matched_and_starts_from_data_on_every_tier() -> None:
         experiment.check()
         assert (experiment.head.kind, experiment.head.init) == ("student", "data")
         preset(name, "dtc+pf").check()
-    assert DTC().novel == WithFission(DTC()).novel == "match"
-    assert DTC().discovers
+    assert DTC().traits.novel == WithFission(DTC()).traits.novel == "match"
+    assert DTC().traits.has_novel_heads
 
 
 @pytest.mark.parametrize(

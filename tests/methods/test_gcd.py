@@ -76,18 +76,18 @@ def test_simclr_with_k_means_trains_as_simclr_does(seed: int) -> None:
 
 
 def test_the_view_is_what_the_option_says() -> None:
-    assert SimCLRKMeans().views == SimCLR().views
-    assert SimCLRKMeans(view="strong").views == Views((), ("strong", "strong"))
-    assert GCD(view="weak").views == Views(("weak", "weak"), ("weak", "weak"))
+    assert SimCLRKMeans().traits.views == SimCLR().traits.views
+    assert SimCLRKMeans(view="strong").traits.views == Views((), ("strong", "strong"))
+    assert GCD(view="weak").traits.views == Views(("weak", "weak"), ("weak", "weak"))
 
 
 def test_features_are_theirs_and_classes_are_of_clusters() -> None:
-    assert (GCD().novel, SimCLRKMeans().novel) == ("anchor", "cluster")
+    assert (GCD().traits.novel, SimCLRKMeans().traits.novel) == ("anchor", "cluster")
     for method in (GCD(), SimCLRKMeans()):
-        assert not method.classifies
-        assert method.predicts
-        assert method.head.kind == "projection"
-    assert not SimCLR().predicts
+        assert not method.traits.classifies
+        assert method.traits.predicts
+        assert method.traits.head.kind == "projection"
+    assert not SimCLR().traits.predicts
 
 
 @pytest.mark.parametrize("name", TIERS)
@@ -105,7 +105,7 @@ def test_every_tier_has_a_preset_on_orcas_split(name: str) -> None:
 def test_there_is_no_fission_without_class_logits(base: Any) -> None:
     method = WithFission(base)
     with pytest.raises(InputError, match=r"^head\.kind = fission does not fit: a projection is"):
-        method.check(method.head)
+        method.check(method.traits.head)
 
 
 @pytest.mark.parametrize(

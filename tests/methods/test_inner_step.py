@@ -28,7 +28,7 @@ from protofission.training.state import TrainState, start
 from runs import digits, small
 from scalar_nets import scalar_net
 
-BILEVEL = [name for name, method in METHODS.items() if method.replays]
+BILEVEL = [name for name, method in METHODS.items() if method.traits.inner_step]
 
 
 class Body(nn.Module):
@@ -131,7 +131,7 @@ def real_step(name: str) -> tuple[TrainState, Any, Step]:
     data, experiment = digits(), small(name)
     state = start(experiment, data.training, data.augmentations)
     state.model.train()
-    recipe, views = experiment.recipe, experiment.method.views
+    recipe, views = experiment.recipe, experiment.method.traits.views
     sizes = recipe.labeled_batch, recipe.unlabeled_batch
     batch = Batches(data.training, views, data.augmentations, *sizes, seed=0).at(0)
     step = Step(
@@ -152,7 +152,7 @@ def test_the_outer_term_teaches_the_net_and_not_the_model(name: str) -> None:
     state, method, step = real_step(name)
     buffers = {key: value.clone() for key, value in state.model.named_buffers()}
     targets = method.decide(step)
-    terms = {term.name: term for term in method.others(step, targets)}
+    terms = {term.name: term for term in method.other_terms(step, targets)}
     terms["outer"].value.backward()
     assert all(parameter.grad is None for parameter in state.model.parameters())
     for key, parameter in state.memory.named_parameters():
@@ -188,7 +188,7 @@ def test_there_are_bilevel_methods_of_both_kinds() -> None:
 @pytest.mark.parametrize("name", BILEVEL)
 def test_the_outer_term_of_a_case_reaches_every_parameter_of_the_net(name: str) -> None:
     case = make_case(METHODS[name], progress=0.3)
-    terms = case.method.others(case.step(), case.method.decide(case.step()))
+    terms = case.method.other_terms(case.step(), case.method.decide(case.step()))
     total(terms).backward()
     assert all(parameter.grad is None for parameter in case.head.parameters())
     assert all(p.grad.abs().max() > 0 for p in case.memory.parameters())

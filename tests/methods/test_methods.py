@@ -227,7 +227,7 @@ def test_the_cases_hold_all_kinds_of_images():
 def test_defaults_are_those_of_the_method_page():
     fission = WithFission(Orca())
     assert (fission.consistency_weight, fission.diversity_weight) == (0.6, 0.001)
-    assert (fission.assign_temperature, fission.head.prototypes) == (10.0, 5)
+    assert (fission.assign_temperature, fission.traits.head.prototypes) == (10.0, 5)
     assert (fission.diversity_reduce, fission.diversity_scope) == ("batch_mean", "batch")
     assert (fission.consistency_negatives, fission.local_diversity_weight) == ("same_slot", 1.0)
     assert (fission.diversity_min_samples, fission.prior) == (2, None)
@@ -328,7 +328,7 @@ def test_every_view_that_a_method_wants_it_uses(name):
     """Other features in any one view change the loss or the decision."""
     case = make_case(METHODS[name], progress=0.9)  # when every term has risen
     before = total(case.method.terms(case.step()))
-    views = case.method.views
+    views = case.method.traits.views
     for kind, number in (("labeled", len(views.labeled)), ("unlabeled", len(views.unlabeled))):
         for view in range(number):
             features = case.features.detach().clone()
@@ -337,13 +337,13 @@ def test_every_view_that_a_method_wants_it_uses(name):
             assert abs(total(case.method.terms(case.step(features))) - before) > 1e-4, (kind, view)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if METHODS[n].views.unlabeled])
+@pytest.mark.parametrize("name", [n for n in NAMES if METHODS[n].traits.views.unlabeled])
 def test_the_order_of_the_pool_means_nothing(name):
     """Nothing but its logits and features tells one unlabeled image from another."""
     case = make_case(METHODS[name])
     features = case.features.detach().clone()
     order = torch.randperm(UNLABELED, generator=rng(0))
-    for view in range(len(case.method.views.unlabeled)):
+    for view in range(len(case.method.traits.views.unlabeled)):
         rows = torch.tensor(case.rows("unlabeled", view))
         features[rows] = case.features.detach()[rows[order]]
     for a, b in zip(
@@ -614,13 +614,13 @@ def test_the_gradient_of_nt_xent_is_finite_for_vanishing_vectors():
 
 
 def test_simclr_looks_at_no_label():
-    assert SimCLR().views.labeled == ()
+    assert SimCLR().traits.views.labeled == ()
     case = make_case(SimCLR())
     assert case.method.decide(case.step()).classes.eq(NO_CLASS).all()
 
 
 def test_supervised_looks_at_labeled_images_alone():
-    assert Supervised().views.unlabeled == ()
+    assert Supervised().traits.views.unlabeled == ()
 
 
 @pytest.mark.parametrize(

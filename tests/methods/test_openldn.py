@@ -225,8 +225,8 @@ def test_the_pairwise_loss_is_none_where_likeness_is_right() -> None:
 
 
 def test_the_net_is_made_and_taught_as_the_options_say() -> None:
-    assert OpenLDN(net_rate=0.3).optimizer == Adam(0.3)
-    assert OpenLDN().optimizer == Adam(1e-4)
+    assert OpenLDN(net_rate=0.3).traits.memory_optimizer == Adam(0.3)
+    assert OpenLDN().traits.memory_optimizer == Adam(1e-4)
     assert net_of(OpenLDN(net_width=9).memory(SIZES, rng(0))).hidden.shape == (9, 12)
 
 

@@ -180,7 +180,7 @@ def test_defaults_are_the_authors():
     assert (method.threshold, method.unknown_below) == (0.0, 0.5)
     assert (method.entropy_weight, method.socr_weight) == (0.1, 0.5)
     assert METHODS["openmatch+pf"] == WithFission(method)
-    assert method.views.unlabeled == ("weak", "weak", "strong")
+    assert method.traits.views.unlabeled == ("weak", "weak", "strong")
 
 
 @pytest.mark.parametrize("name", ["threshold", "unknown_below", "fix_warmup"])

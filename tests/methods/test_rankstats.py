@@ -180,7 +180,7 @@ def test_the_views_rise_within_the_second_stage() -> None:
 
 def test_it_has_no_head_that_begins_late() -> None:
     """Its heads are the labels' from the first step on."""
-    assert RankStats().begins == WithFission(RankStats()).begins == 0
+    assert RankStats().traits.head_starts_at == WithFission(RankStats()).traits.head_starts_at == 0
 
 
 def test_without_its_extras_it_is_the_supervised_risk() -> None:
@@ -197,7 +197,7 @@ def test_its_heads_are_pinned_on_every_tier() -> None:
         for method in ("rankstats", "rankstats+pf"):
             experiment = preset(name, method)
             experiment.check()
-            assert experiment.method.novel == "heads"
+            assert experiment.method.traits.novel == "heads"
     assert replace(RankStats(), top=3).top == 3
 
 

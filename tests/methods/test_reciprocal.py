@@ -110,7 +110,7 @@ def test_the_radius_learns_where_the_optimiser_finds_it(name):
     case = make_case(METHOD[name])
     total(case.method.terms(case.step())).backward()
     assert case.memory.radius.grad.abs().sum() > 0
-    assert case.method.optimizer is None
+    assert case.method.traits.memory_optimizer is None
 
 
 def test_strangers_are_told_by_probability_or_by_distance():
@@ -125,22 +125,22 @@ def test_strangers_are_told_by_probability_or_by_distance():
 @pytest.mark.parametrize("name", METHOD)
 def test_only_the_labeled_images_are_looked_at(name):
     assert METHODS[name] == METHOD[name]
-    assert METHOD[name].views.unlabeled == ()
-    assert METHOD[name].novel == "reject"
+    assert METHOD[name].traits.views.unlabeled == ()
+    assert METHOD[name].traits.novel == "reject"
     assert step_of(METHOD[name], output_of(normal(2, 3)), [0, 1], 0).layout.rows == 2
 
 
 @pytest.mark.parametrize("name", METHOD)
 def test_other_heads_are_refused_and_with_them_fission(name):
     method = METHOD[name]
-    method.check(method.head)
-    other = Arpl().head if name == "rpl" else Rpl().head
+    method.check(method.traits.head)
+    other = Arpl().traits.head if name == "rpl" else Rpl().traits.head
     for head in (HeadSpec("linear"), other):
         with pytest.raises(InputError, match=rf"^head.kind = {head.kind} does not fit: .* recip"):
             method.check(head)
     assert f"{name}+pf" not in METHODS
     with pytest.raises(InputError, match=r"^head.kind = fission does not fit"):
-        WithFission(method).check(WithFission(method).head)
+        WithFission(method).check(WithFission(method).traits.head)
 
 
 @pytest.mark.parametrize(

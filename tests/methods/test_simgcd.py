@@ -125,7 +125,7 @@ def test_a_teacher_is_the_other_view_and_no_gradient_passes_it():
 
 
 def test_the_student_s_temperature_is_a_tenth():
-    head = SimGCD().head
+    head = SimGCD().traits.head
     assert (head.kind, head.temperature) == ("cosine", 10.0)
 
 
@@ -165,7 +165,7 @@ def test_the_projection_starts_by_its_generator_alone():
 def test_the_projection_learns_from_both_contrasts():
     case = make_case(SMALL)
     step = case.step()
-    total(case.method.others(step, case.method.decide(step))).backward()
+    total(case.method.other_terms(step, case.method.decide(step))).backward()
     assert all(p.grad.norm() > 0 for p in case.memory.parameters())
     assert case.features.grad.norm() > 0
 

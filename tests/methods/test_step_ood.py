@@ -156,7 +156,7 @@ def test_descending_pulls_strangers_apart_and_keeps_neighbours():
     for _ in range(80):
         optimizer.zero_grad()
         step = case.step(rows)
-        sum(t.value for t in method.others(step, method.decide(step))).backward()
+        sum(t.value for t in method.other_terms(step, method.decide(step))).backward()
         optimizer.step()
     assert ratio() > 1.5 * before
 
@@ -185,8 +185,8 @@ def test_a_class_without_labels_leaves_its_centre_at_zero():
 
 
 def test_the_projection_has_its_own_optimiser():
-    assert Unzipping().optimizer == (3e-4, 1e-4)
-    assert Unzipping(projection_rate=0.1).optimizer.learning_rate == 0.1
+    assert Unzipping().traits.memory_optimizer == (3e-4, 1e-4)
+    assert Unzipping(projection_rate=0.1).traits.memory_optimizer.learning_rate == 0.1
 
 
 @pytest.mark.parametrize(

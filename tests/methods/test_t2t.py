@@ -159,7 +159,7 @@ def test_all_but_agreement_and_labels_is_charged_once_whatever_the_head():
     terms = {t.name: t for t in case.method.terms(case.step())}
     on_max = terms["supervised"].value + terms["agreement"].value
     one = replace(case.method, consistency_weight=1.0)
-    single = make_case(one, head=replace(one.head, prototypes=1))
+    single = make_case(one, head=replace(one.traits.head, prototypes=1))
     charged = {t.name: t.value for t in single.method.terms(single.step())}
     total_risk = charged["supervised"] + charged["agreement"]
     assert charged["consistency"].item() == close(total_risk.item())

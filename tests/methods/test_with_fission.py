@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ from protofission.methods import (
     Method,
     Orca,
     Supervised,
+    Traits,
     WithFission,
 )
 from protofission.models.heads import CosineHead, HeadSpec
@@ -37,24 +39,21 @@ BASES = {name: m.base for name, m in METHODS.items() if isinstance(m, WithFissio
 ADDED = ("consistency", "diversity", "local_diversity")
 
 
-TRAITS = [name for name, part in vars(Method).items() if isinstance(part, property)]
-DIFFERS = ["head"]
-"""What fission changes on purpose: V prototypes in the place of one."""
+@pytest.mark.parametrize(
+    "base", [m for m in METHODS.values() if not isinstance(m, WithFission)], ids=lambda method: type(method).__name__
+)
+def test_the_traits_are_the_base_s_but_for_the_head(base: Method[Any]) -> None:
+    wrapped = WithFission(base)
+    assert replace(wrapped.traits, head=base.traits.head) == base.traits
+    assert wrapped.traits.head == replace(base.traits.head, kind="fission")
+    assert wrapped.sigma == base.sigma == base.traits.sigma
 
 
-@pytest.mark.parametrize("trait", TRAITS)
-def test_a_trait_is_the_base_s(trait):
-    """Of every method, and of one that says what no other does."""
-    assert len(TRAITS) > 10
-    bases = [method for method in METHODS.values() if not isinstance(method, WithFission)]
-    own = type("Own", (Supervised,), {trait: property(lambda _: said)})
-    said = object()
-    if trait in DIFFERS:
-        assert any(getattr(WithFission(b), trait) != getattr(b, trait) for b in bases)
-        return
-    assert getattr(WithFission(own()), trait) is said
-    for base in bases:
-        assert getattr(WithFission(base), trait) == getattr(base, trait), base
+@pytest.mark.parametrize("trait", [part.name for part in fields(Traits) if part.name != "head"])
+def test_a_trait_that_no_method_has_is_forwarded(trait: str) -> None:
+    value = object()
+    own = type("Own", (Supervised,), {"traits": replace(Traits(), **{trait: value})})
+    assert getattr(WithFission(own()).traits, trait) is value
 
 
 def test_every_function_of_a_method_is_written_for_fission_but_the_sum_of_two():
@@ -81,7 +80,7 @@ def loss_of_the_model(case: Case) -> Tensor:
     """All terms, but for what follows an inner step: it moves g, l and delta, not a weight."""
     step = case.step()
     targets = case.method.decide(step)
-    inner = case.method.others(step, targets) if case.method.replays else ()
+    inner = case.method.other_terms(step, targets) if case.method.traits.inner_step else ()
     names = {term.name for term in inner}
     return total([t for t in case.method.charge(step, targets) if t.name not in names])
 
@@ -91,7 +90,7 @@ def loss_of_the_model(case: Case) -> Tensor:
 def test_one_prototype_without_consistency_is_the_base_method_on_a_cosine_head(name, seed):
     base = BASES[name]
     method = WithFission(base, consistency_weight=0.0, diversity_weight=0.5)
-    case = make_case(method, seed, head=replace(method.head, prototypes=1))
+    case = make_case(method, seed, head=replace(method.traits.head, prototypes=1))
     twin = cosine_twin(case)
     assert_close(case.step().logits, twin.step().logits)
     losses = [loss_of_the_model(c) for c in (case, twin)]
@@ -107,7 +106,9 @@ def test_one_prototype_makes_consistency_the_max_risk_and_the_diversities_zero(n
     base = BASES[name]
     if isinstance(base, FixMatchSigmoid):
         base = replace(base, ood_on="slots")
-    case = make_case(WithFission(base), head=replace(base.head, kind="fission", prototypes=1))
+    case = make_case(
+        WithFission(base), head=replace(base.traits.head, kind="fission", prototypes=1)
+    )
     step = case.step()
     targets = case.method.decide(step)
     terms = {term.name: term for term in case.method.charge(step, targets)}
@@ -316,14 +317,6 @@ def test_deciding_and_charging_leave_the_memory_alone():
         case.method.terms(case.step())
         for name, buffer in case.memory.named_buffers():
             assert torch.equal(buffer, before[name])
-
-
-def test_views_sigma_and_head_are_the_base_s_with_v_prototypes():
-    for base in BASES.values():
-        method = WithFission(base)
-        assert method.views == base.views
-        assert method.sigma == base.sigma
-        assert method.head == replace(base.head, kind="fission")
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_mahalanobis_starts_as_euclidean():
 
 def test_heads_that_methods_want():
     """Linear without T and b for plain FixMatch, 10 cos for ORCA, Eq. 10 with fission."""
-    wanted = {name: method.head for name, method in METHODS.items()}
+    wanted = {name: method.traits.head for name, method in METHODS.items()}
     kinds = {
         "supervised": "linear",
         "supervised+pf": "fission",
@@ -287,6 +287,6 @@ def test_novel_slots_exist_where_a_method_discovers():
     for name in ("supervised", "fixmatch+pf", "fixmatch-sigmoid", "orca", "orca+pf", "cpl", "arpl"):
         method = METHODS[name]
         base = method.base if isinstance(method, WithFission) else method
-        assert method.discovers == isinstance(base, Orca)
-        assert method.surveys == isinstance(base, Orca)
+        assert method.traits.has_novel_heads == isinstance(base, Orca)
+        assert method.traits.survey_before_epoch == isinstance(base, Orca)
     assert max(LABELS) < SEEN

@@ -51,7 +51,7 @@ def test_scrambled_pool_labels_leave_every_weight_bit_identical(name: str, tmp_p
         for _ in perform(experiment, digits(scramble), folder):
             pass
     assert_same(folders[0].weights(), folders[1].weights())
-    if experiment.method.predicts:  # the scrambling was real: judging saw it
+    if experiment.method.traits.predicts:  # the scrambling was real: judging saw it
         assert folders[0].summary() != folders[1].summary()
 
 
@@ -263,7 +263,9 @@ def test_a_method_that_takes_no_image_of_the_pool_for_a_class_has_no_trusted_sha
     assert next(train(state, experiment, data, DIGITS)).trusted is None
 
 
-@pytest.mark.parametrize("name", [n for n, method in METHODS.items() if method.discovers])
+@pytest.mark.parametrize(
+    "name", [n for n, method in METHODS.items() if method.traits.has_novel_heads]
+)
 def test_where_no_class_is_novel_methods_for_novel_ones_learn_all_the_same(name: str) -> None:
     data, experiment = replace(digits().training, num_classes=5), small(name)
     state = start(experiment, data, DIGITS)

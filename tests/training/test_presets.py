@@ -19,8 +19,8 @@ from protofission.training.presets import PRESETS, check_accelerator, fits_a_cpu
 from protofission.training.schedules import learning_rate
 
 PAPER = [name for name in PRESETS if name.startswith("paper/")]
-CLASSIFIERS = [name for name, method in METHODS.items() if method.classifies]
-DISCOVERERS = [name for name in CLASSIFIERS if METHODS[name].novel != "reject"]
+CLASSIFIERS = [name for name, method in METHODS.items() if method.traits.classifies]
+DISCOVERERS = [name for name in CLASSIFIERS if METHODS[name].traits.novel != "reject"]
 REJECTERS = [name for name in CLASSIFIERS if name not in DISCOVERERS]
 WITH_FISSION = [name for name in METHODS if name.endswith("+pf")]
 
@@ -129,10 +129,10 @@ def test_the_weights_of_the_two_forces(name):
 def test_a_literal_preset_changes_the_method_and_what_was_ours_of_the_head(name):
     for method in METHODS:
         ours, words = preset(name.removesuffix("/literal"), method), preset(name, method)
-        own = METHODS[method].head
+        own = METHODS[method].traits.head
         if name.startswith("features"):
             assert words.head == own
-            starts = METHODS[method].discovers and own.can_start_from_data
+            starts = METHODS[method].traits.has_novel_heads and own.can_start_from_data
             from_data = starts or method in ("cpl", "rankstats")
             assert ours.head.init == ("data" if from_data else "random")
             assert ours.head.kind == ("cosine" if method == "rankstats" else own.kind)

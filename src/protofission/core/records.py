@@ -213,9 +213,9 @@ class Step:
     places: Tensor | None = None
     """(U,): where the unlabeled images stand in the pool."""
     again: Again | None = None
-    """For methods with an inner step (`Method.replays`)."""
+    """For methods with an inner step (`Traits.inner_step`)."""
     head: nn.Module | None = None
-    """For methods that move the head's prototypes themselves (`Method.averages`), in `update`."""
+    """The model's head, for methods whose `update` moves its prototypes."""
 
     @property
     def logits(self) -> Tensor:

@@ -131,7 +131,7 @@ def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) ->
     results = [
         Result(job.experiment.name, job.experiment.seed, job.folder)
         for job in jobs
-        if job.experiment.method.predicts
+        if job.experiment.method.traits.predicts
     ]
     table = rows(results)
     console.print(terminal_table(table))

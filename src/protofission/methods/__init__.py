@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from protofission.core.errors import unknown
-from protofission.methods.base import Adam, Method
+from protofission.methods.base import Adam, Method, Traits
 from protofission.methods.cgdl import Cgdl
 from protofission.methods.cpl import Cpl
 from protofission.methods.ds3l import DS3L
@@ -104,6 +104,7 @@ __all__ = [
     "SimCLRKMeans",
     "SimGCD",
     "Supervised",
+    "Traits",
     "Unzipping",
     "WithFission",
     "method_named",

@@ -9,7 +9,7 @@ keeps between steps lives in the module that `memory` makes and the training loo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 import torch
@@ -41,15 +41,61 @@ anchor: the same, where the labeled images keep to their classes."""
 
 
 class Adam(NamedTuple):
-    """The optimiser that a method's own parameters may want in the place of the recipe's."""
+    """Adam for the parameters of a method's memory, in place of the recipe's optimizer."""
 
     learning_rate: float
     weight_decay: float = 0.0
 
 
 @dataclass(frozen=True)
+class Traits:
+    """What a method tells the training loop, evaluation and presets about itself."""
+
+    views: Views = field(default_factory=lambda: Views(labeled=("weak",)))
+    """The views of each labeled and unlabeled image in a batch."""
+    sigma: Sigma = field(default_factory=Softmax)
+    """The activation of the logits, and its risk."""
+    head: HeadSpec = field(default_factory=lambda: HeadSpec("linear"))
+    """The head of an experiment that names none."""
+    classifies: bool = True
+    """Whether the logits are of classes; if not, the method makes features only."""
+    novel: Novel = "reject"
+    """How novel classes are predicted."""
+    pseudo_labels: bool = True
+    """Whether images of the pool may be given a class in `Targets.classes`."""
+    survey_before_epoch: bool = False
+    """Whether `survey` is called before each epoch."""
+    survey_before_scoring: bool = False
+    """Whether `ood_score` reads what `survey` stored, so that a model is surveyed before it is
+    evaluated too."""
+    memory_optimizer: Adam | None = None
+    """The optimizer of the memory's parameters; the recipe's where None."""
+    inner_step: bool = False
+    """Whether the method runs a batch again with other weights (`Step.again`)."""
+    head_starts_at: float = 0.0
+    """The share of training after which a head that starts from the data (`head.init`) does so."""
+    needs_cosines: bool = False
+    """Whether the method computes with the head's similarities as cosines."""
+
+    @property
+    def has_novel_heads(self) -> bool:
+        """Whether the model has heads for novel classes too, or for the seen ones only."""
+        return self.novel in ("heads", "match")
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the class of an image can be predicted, by logits or by clusters."""
+        return self.classifies or self.novel in ("cluster", "anchor")
+
+    @property
+    def reports_trusted(self) -> bool:
+        """Whether the share of the pool that is given a class is reported with the losses."""
+        return self.pseudo_labels and self.classifies and bool(self.views.unlabeled)
+
+
+@dataclass(frozen=True)
 class Method(Generic[T]):
-    """The base of all methods; a new one writes `decide` and `risk`, and says what it wants."""
+    """Base class of all methods; a new one states its traits and writes `decide` and `risk`."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -65,94 +111,29 @@ class Method(Generic[T]):
                 require(0 < value <= 1, f"{option.name} = {value} must be above 0, at most 1.")
 
     @property
-    def views(self) -> Views:
-        """What a batch holds."""
-        return Views(labeled=("weak",))
+    def traits(self) -> Traits:
+        """A class attribute in most methods; a property where it depends on options."""
+        return Traits()
 
     @property
     def sigma(self) -> Sigma:
         """The activation of the logits, and its risk."""
-        return Softmax()
-
-    @property
-    def head(self) -> HeadSpec:
-        """The head that the method wants where the experiment names none."""
-        return HeadSpec("linear")
-
-    @property
-    def classifies(self) -> bool:
-        """Whether the logits are of classes, so that predictions can be judged."""
-        return True
-
-    @property
-    def novel(self) -> Novel:
-        """How it speaks of novel classes."""
-        return "reject"
-
-    @property
-    def discovers(self) -> bool:
-        """Whether there are heads for novel classes too, or for the seen ones only."""
-        return self.novel in ("heads", "match")
-
-    @property
-    def predicts(self) -> bool:
-        """Whether it can be asked for the class of an image: by its logits, or by clusters."""
-        return self.classifies or self.novel in ("cluster", "anchor")
-
-    @property
-    def optimizer(self) -> Adam | None:
-        """What the parameters of its memory learn by, where that is not the recipe's optimiser."""
-        return None
-
-    @property
-    def replays(self) -> bool:
-        """Whether it looks at a batch again with other weights (`Step.again`): an inner step."""
-        return False
-
-    @property
-    def surveys(self) -> bool:
-        """Whether `survey` wants to be called before each epoch."""
-        return False
-
-    @property
-    def scores_by_survey(self) -> bool:
-        """Whether `ood_score` reads what `survey` kept: then it is called before judging too."""
-        return False
-
-    @property
-    def trusts(self) -> bool:
-        """Whether images of the pool are taken for a class, so that their share is worth a look."""
-        return self.classifies and bool(self.views.unlabeled)
-
-    @property
-    def begins(self) -> float:
-        """The share of training after which a head that starts from the data (`head.init`) does."""
-        return 0.0
-
-    @property
-    def averages(self) -> bool:
-        """Whether it moves the prototypes of an averaged head itself (`Step.head`)."""
-        return False
-
-    @property
-    def wants_cosines(self) -> bool:
-        """Whether it computes with the similarities of the head as cosines."""
-        return False
+        return self.traits.sigma
 
     def check(self, head: HeadSpec) -> None:
         """Refuse a head that does not fit the method or its options."""
         require(
-            not self.wants_cosines or head.has_cosines,
+            not self.traits.needs_cosines or head.has_cosines,
             f"head.kind = {head.kind} does not fit: the method computes with cosines, so use a "
             "cosine head, or fission with head.similarity=cosine.",
         )
         require(
-            self.averages == (head.kind == "averaged"),
+            (self.traits.head.kind == "averaged") == (head.kind == "averaged"),
             f"head.kind = {head.kind} does not fit: an averaged head is for methods that move its "
             "prototypes themselves, such as opencon, and for them alone.",
         )
         require(
-            self.classifies == (head.kind != "projection"),
+            self.traits.classifies == (head.kind != "projection"),
             f"head.kind = {head.kind} does not fit: a projection is for methods that make features "
             "and no classes, such as simclr, and for them alone.",
         )
@@ -181,13 +162,13 @@ class Method(Generic[T]):
         """What single slots are charged with; the same object where that is no other thing."""
         return targets
 
-    def others(self, step: Step, targets: T) -> Terms:
+    def other_terms(self, step: Step, targets: T) -> Terms:
         """Terms that are no function of the class logits, charged once whatever the head."""
         return ()
 
     def charge(self, step: Step, targets: T) -> Terms:
         """All terms of a step whose targets are fixed."""
-        return (*self.risk(step, targets, step.logits), *self.others(step, targets))
+        return (*self.risk(step, targets, step.logits), *self.other_terms(step, targets))
 
     def terms(self, step: Step) -> Terms:
         """All terms of a step: decide, then charge."""

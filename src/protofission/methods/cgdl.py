@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from protofission.core.errors import check_positive, require
 from protofission.core.records import Output, Sizes, Step, Survey, Targets, Term, Terms
 from protofission.fission import WIDEST, check_sizes, random_directions
-from protofission.methods.base import Adam, Method, label_rows
+from protofission.methods.base import Adam, Method, Traits, label_rows
 from protofission.methods.parts.linear_map import Map
 
 LEAST_VARIANCE = 1e-6
@@ -166,19 +166,13 @@ class Cgdl(Method[LadderTargets]):
         require(0 <= self.warmup <= 1, f"warmup = {self.warmup} must be between 0 and 1.")
 
     @property
-    def optimizer(self) -> Adam:
-        """Adam for the ladder."""
-        return Adam(self.ladder_rate)
-
-    @property
-    def surveys(self) -> bool:
-        """The two rules go by statistics of all labeled images."""
-        return True
-
-    @property
-    def scores_by_survey(self) -> bool:
-        """They are what strangers are told by."""
-        return True
+    def traits(self) -> Traits:
+        """Both rejection rules, and the OOD score, use statistics of all labeled images."""
+        return Traits(
+            survey_before_epoch=True,
+            survey_before_scoring=True,
+            memory_optimizer=Adam(self.ladder_rate),
+        )
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> Ladder:
         """The ladder."""
@@ -231,7 +225,7 @@ class Cgdl(Method[LadderTargets]):
         """R on the weak view of the labeled images."""
         return (Term("supervised", self.sigma.risk(step.labeled(logits), step.labels).mean()),)
 
-    def others(self, step: Step, targets: LadderTargets) -> Terms:
+    def other_terms(self, step: Step, targets: LadderTargets) -> Terms:
         """The ladder's terms."""
         ladder = cast(Ladder, step.memory)
         inputs = Standard(*targets.standard)(step.labeled(step.output.features))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from protofission.core.errors import require
 from protofission.core.records import Output, Step, Targets, Term, Terms
-from protofission.methods.base import Method, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.models.heads import HeadSpec
 
 
@@ -26,10 +26,7 @@ class Cpl(Method[Targets]):
     """What tells strangers, of the two rules that the paper has: that no class is probable, or that
     no prototype is near."""
 
-    @property
-    def head(self) -> HeadSpec:
-        """sim = -|f - p|^2 / D."""
-        return HeadSpec("distance")
+    traits = Traits(head=HeadSpec("distance"))  # sim = -|f - p|^2 / D
 
     def check(self, head: HeadSpec) -> None:
         """Its losses are distances."""
@@ -48,7 +45,7 @@ class Cpl(Method[Targets]):
         """R on the weak view of the labeled images."""
         return (Term("distance", self.sigma.risk(step.labeled(logits), step.labels).mean()),)
 
-    def others(self, step: Step, targets: Targets) -> Terms:
+    def other_terms(self, step: Step, targets: Targets) -> Terms:
         """The prototype loss: the mean of |f - p|^2, p the nearest prototype of the own class."""
         own = step.labeled(step.output.nearest).gather(1, step.labels[:, None])
         gaps = -step.output.features.shape[-1] * own
@@ -57,7 +54,7 @@ class Cpl(Method[Targets]):
     def charge(self, step: Step, targets: Targets) -> Terms:
         """R of the classes as `class_logits` has them, and the prototype loss."""
         logits = class_logits(step.output)
-        return (*self.risk(step, targets, logits), *self.others(step, targets))
+        return (*self.risk(step, targets, logits), *self.other_terms(step, targets))
 
     def ood_score(self, output: Output, memory: nn.Module, num_seen: int) -> Tensor:
         """(N,): 1 - the largest probability, or the distance from the nearest prototype."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from protofission.core.errors import check_positive, require
 from protofission.core.records import Output, Sizes, Step, Targets, Term, Terms, Views, total
 from protofission.fission import WIDEST, check_sizes
-from protofission.methods.base import Adam, Method, label_rows
+from protofission.methods.base import Adam, Method, Traits, label_rows
 from protofission.methods.parts.inner_step import SmallNet, after_step, net_of
 from protofission.methods.parts.ramps import risen
 
@@ -53,24 +53,14 @@ class DS3L(Method[DS3LTargets]):
         require(0 <= self.ramp <= 1, f"ramp = {self.ramp} must be between 0 and 1.")
 
     @property
-    def views(self) -> Views:
-        """A weak view of each labeled image, two of each unlabeled."""
-        return Views(labeled=("weak",), unlabeled=("weak", "weak"))
-
-    @property
-    def optimizer(self) -> Adam:
-        """Of the net."""
-        return Adam(self.net_rate)
-
-    @property
-    def replays(self) -> bool:
-        """The net learns through an inner step."""
-        return True
-
-    @property
-    def trusts(self) -> bool:
-        """No image of the pool is taken for a class."""
-        return False
+    def traits(self) -> Traits:
+        """Views of the pool agree, and none of its images is given a class."""
+        return Traits(
+            views=Views(labeled=("weak",), unlabeled=("weak", "weak")),
+            pseudo_labels=False,
+            memory_optimizer=Adam(self.net_rate),
+            inner_step=True,
+        )
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The net, from C probabilities to a weight."""
@@ -96,7 +86,7 @@ class DS3L(Method[DS3LTargets]):
             Term("agreement", agreement, self.unlabeled_weight),
         )
 
-    def others(self, step: Step, targets: DS3LTargets) -> Terms:
+    def other_terms(self, step: Step, targets: DS3LTargets) -> Terms:
         """R of the labels after the inner step: it teaches the net alone."""
         weighed = replace(targets, weights=net_of(step.memory)(targets.probs))
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
-from protofission.methods.base import Method, Novel
+from protofission.methods.base import Method, Traits
 from protofission.methods.parts.ramps import risen
 from protofission.models.heads import HeadSpec, LinearHead
 
@@ -54,24 +54,14 @@ class DTC(Method[DTCTargets]):
         )
 
     @property
-    def views(self) -> Views:
-        """Two weak views of every image."""
-        return Views(labeled=("weak", "weak"), unlabeled=("weak", "weak"))
-
-    @property
-    def head(self) -> HeadSpec:
-        """Student's t about the k-means centres of the features."""
-        return HeadSpec("student", init="data")
-
-    @property
-    def novel(self) -> Novel:
-        """All heads are clusters; the labels tell afterwards which of them are seen classes."""
-        return "match"
-
-    @property
-    def begins(self) -> float:
-        """The clusters are those of the features at the end of the first stage."""
-        return self.transfer_share
+    def traits(self) -> Traits:
+        """All heads are clusters: the k-means centers of the features after the first stage."""
+        return Traits(
+            views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")),
+            head=HeadSpec("student", init="data"),
+            novel="match",
+            head_starts_at=self.transfer_share,
+        )
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The classifier."""
@@ -82,11 +72,11 @@ class DTC(Method[DTCTargets]):
     @torch.no_grad()
     def decide(self, step: Step) -> DTCTargets:
         """Aims by the first view; the labels are no clusters, so L_div divides hard clusters."""
-        begun = step.progress >= self.begins
+        begun = step.progress >= self.transfer_share
         confidence, hard = self.sigma.probs(step.logits).max(-1)
         taken = (confidence >= self.hard_threshold) & begun
         aims = sharpened(self.sigma.probs(step.both(step.logits, 0)))
-        progress = (step.progress - self.begins) / (1 - self.begins)
+        progress = (step.progress - self.transfer_share) / (1 - self.transfer_share)
         return DTCTargets(
             torch.where(taken, hard, NO_CLASS), aims, begun, risen(progress, self.ramp)
         )
@@ -109,7 +99,7 @@ class DTC(Method[DTCTargets]):
             Term("views", targets.risen * gaps.mean(), self.view_weight),
         )
 
-    def others(self, step: Step, targets: DTCTargets) -> Terms:
+    def other_terms(self, step: Step, targets: DTCTargets) -> Terms:
         """The transfer, in the first stage: cross entropy of the labels on the classifier."""
         if targets.begun:
             return (Term("transfer", step.logits.new_zeros(())),)

@@ -11,7 +11,7 @@ from torch import Tensor
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Step, Targets, Term, Terms, Views
 from protofission.core.risks import Sigmoid
-from protofission.methods.base import Method, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.models.heads import HeadSpec
 
 
@@ -43,9 +43,9 @@ class FixMatch(Method[FixMatchTargets]):
         )
 
     @property
-    def views(self) -> Views:
+    def traits(self) -> Traits:
         """A weak view of each labeled image, a weak and a strong one of each unlabeled."""
-        return Views(labeled=("weak",), unlabeled=("weak", "strong"))
+        return Traits(views=Views(labeled=("weak",), unlabeled=("weak", "strong")))
 
     @torch.no_grad()
     def decide(self, step: Step) -> FixMatchTargets:
@@ -106,14 +106,10 @@ class FixMatchSigmoid(FixMatch):
         )
 
     @property
-    def sigma(self) -> Sigmoid:
-        """One-vs-all sigmoids."""
-        return Sigmoid(self.bce_reduction)
-
-    @property
-    def head(self) -> HeadSpec:
-        """A linear head; a cosine head in its place takes the T and b of Eq. 10."""
-        return HeadSpec("linear", offset=5.0)
+    def traits(self) -> Traits:
+        """One-vs-all sigmoids; a cosine head in place of the linear one takes T and b of Eq. 10."""
+        sigma, head = Sigmoid(self.bce_reduction), HeadSpec("linear", offset=5.0)
+        return replace(super().traits, sigma=sigma, head=head)
 
     def taken_for_ood(self, step: Step, confidence: Tensor) -> Tensor:
         """(U,): images below the band, once the warm-up is over."""
@@ -129,5 +125,5 @@ class FixMatchSigmoid(FixMatch):
 
     def risk(self, step: Step, targets: FixMatchTargets, logits: Tensor) -> Terms:
         """FixMatch's, and Eq. 9 on the strong view of the images taken for OOD."""
-        ood = self.sigma.none_risk(step.unlabeled(logits, 1)) * targets.ood
+        ood = Sigmoid(self.bce_reduction).none_risk(step.unlabeled(logits, 1)) * targets.ood
         return (*super().risk(step, targets, logits), Term("ood", ood.mean(), self.ood_weight))

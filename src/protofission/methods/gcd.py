@@ -10,7 +10,7 @@ from torch import Tensor
 
 from protofission.core.errors import require
 from protofission.core.records import Step, Targets, Term, Terms, Views
-from protofission.methods.base import Method, Novel, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.methods.parts.contrast import class_contrast
 from protofission.methods.simclr import nt_xent
 from protofission.models.heads import HeadSpec
@@ -37,24 +37,14 @@ class GCD(Method[Targets]):
         )
 
     @property
-    def views(self) -> Views:
-        """Two views of every image."""
-        return Views(labeled=(self.view, self.view), unlabeled=(self.view, self.view))
-
-    @property
-    def classifies(self) -> bool:
-        """It makes features; their clusters are the predictions."""
-        return False
-
-    @property
-    def head(self) -> HeadSpec:
-        """The projection on which both contrasts act."""
-        return HeadSpec("projection")
-
-    @property
-    def novel(self) -> Novel:
-        """Clusters of features, in which labeled images keep to their classes."""
-        return "anchor"
+    def traits(self) -> Traits:
+        """Two views of every image; both contrasts act on the projection."""
+        return Traits(
+            views=Views(labeled=(self.view, self.view), unlabeled=(self.view, self.view)),
+            head=HeadSpec("projection"),
+            classifies=False,
+            novel="anchor",
+        )
 
     def decide(self, step: Step) -> Targets:
         """The labels."""

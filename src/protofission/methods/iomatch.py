@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Output, Sizes, Step, Targets, Term, Terms, Views
 from protofission.fission import WIDEST, check_sizes, random_directions
-from protofission.methods.base import Method, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.methods.openmatch import OneVsAll, Verdicts, ova_loss
 
 
@@ -92,17 +92,14 @@ class IOMatch(Method[IOMatchTargets]):
     open_weight: float = 1.0
     """Multiplies the open-set loss, averaged over all unlabeled images."""
 
+    traits = Traits(views=Views(labeled=("weak",), unlabeled=("weak", "strong")))
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("p_cut", "q_cut", "outlier_below", "open_warmup"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
         check_sizes(WIDEST, width=self.width, align_batches=self.align_batches)
-
-    @property
-    def views(self) -> Views:
-        """A weak view of each labeled image, a weak and a strong one of each unlabeled."""
-        return Views(labeled=("weak",), unlabeled=("weak", "strong"))
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The heads on the projection, which learn by the recipe."""
@@ -131,7 +128,7 @@ class IOMatch(Method[IOMatchTargets]):
             Term("pseudo", (inliers * targets.trusted).mean(), self.unlabeled_weight),
         )
 
-    def others(self, step: Step, targets: IOMatchTargets) -> Terms:
+    def other_terms(self, step: Step, targets: IOMatchTargets) -> Terms:
         """The losses of the heads on the projection."""
         opinions = _opinions(step.memory, step.output.features)
         labeled = Verdicts(*(step.labeled(v) for v in opinions.binary))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Output, Step, Targets, Term, Terms, Views
 from protofission.fission import unit
-from protofission.methods.base import Method, Novel, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.methods.orca import negative_entropy
 from protofission.methods.parts.contrast import class_contrast
 from protofission.methods.simclr import nt_xent
@@ -55,31 +55,17 @@ class OpenCon(Method[OpenConTargets]):
     momentum: float = 0.9
     """The share that a prototype keeps with each image that it takes in."""
 
+    traits = Traits(
+        views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")),
+        head=HeadSpec("averaged"),  # a projection, and prototypes that no gradient moves
+        novel="heads",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("novel_ramp", "novel_below", "momentum"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
-
-    @property
-    def views(self) -> Views:
-        """Two weak views of every image."""
-        return Views(labeled=("weak", "weak"), unlabeled=("weak", "weak"))
-
-    @property
-    def head(self) -> HeadSpec:
-        """A projection and prototypes that no gradient moves."""
-        return HeadSpec("averaged")
-
-    @property
-    def novel(self) -> Novel:
-        """Prototypes beyond the seen classes' are for novel ones."""
-        return "heads"
-
-    @property
-    def averages(self) -> bool:
-        """It moves the prototypes itself."""
-        return True
 
     @torch.no_grad()
     def decide(self, step: Step) -> OpenConTargets:
@@ -103,7 +89,7 @@ class OpenCon(Method[OpenConTargets]):
         probs = self.sigma.probs(step.both(logits, 0))
         return (Term("entropy", negative_entropy(probs.mean(0)), self.entropy_weight),)
 
-    def others(self, step: Step, targets: OpenConTargets) -> Terms:
+    def other_terms(self, step: Step, targets: OpenConTargets) -> Terms:
         """Contrasts of views, of labels, and of what is taken for novel."""
         vectors = step.output.features
         first, second = step.unlabeled(vectors, 0), step.unlabeled(vectors, 1)

@@ -21,7 +21,7 @@ from protofission.core.records import (
     Views,
 )
 from protofission.fission import unit
-from protofission.methods.base import Method, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 
 
 @dataclass(frozen=True)
@@ -53,26 +53,17 @@ class OpenCos(Method[OpenCosTargets]):
     auxiliary_weight: float = 0.5
     """Multiplies the risk of the soft labels, averaged over the images of no seen class."""
 
+    traits = Traits(
+        views=Views(labeled=("weak",), unlabeled=("weak", "strong")),
+        survey_before_epoch=True,  # the class means follow the features
+        survey_before_scoring=True,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
             0 < self.threshold <= 1, f"threshold = {self.threshold} must be above 0, at most 1."
         )
-
-    @property
-    def views(self) -> Views:
-        """A weak view of each labeled image, a weak and a strong one of each unlabeled."""
-        return Views(labeled=("weak",), unlabeled=("weak", "strong"))
-
-    @property
-    def surveys(self) -> bool:
-        """The means of the classes follow the features."""
-        return True
-
-    @property
-    def scores_by_survey(self) -> bool:
-        """They are what strangers are told by."""
-        return True
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """Class means, and mean and deviation of the labeled cosines: at first all are inside."""

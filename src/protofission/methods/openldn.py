@@ -23,7 +23,7 @@ from protofission.core.records import (
     total,
 )
 from protofission.fission import WIDEST, check_sizes, unit
-from protofission.methods.base import Adam, Method, Novel, label_rows
+from protofission.methods.base import Adam, Method, Traits, label_rows
 from protofission.methods.orca import negative_entropy
 from protofission.methods.parts.inner_step import SmallNet, after_step, net_of
 
@@ -130,29 +130,15 @@ class OpenLDN(Method[OpenLDNTargets]):
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
 
     @property
-    def views(self) -> Views:
-        """A weak view of each labeled image, a weak and a strong one of each unlabeled."""
-        return Views(labeled=("weak",), unlabeled=("weak", "strong"))
-
-    @property
-    def novel(self) -> Novel:
-        """Heads beyond the seen classes are slots for novel ones."""
-        return "heads"
-
-    @property
-    def optimizer(self) -> Adam:
-        """Of the net."""
-        return Adam(self.net_rate)
-
-    @property
-    def replays(self) -> bool:
-        """The net learns through an inner step."""
-        return True
-
-    @property
-    def surveys(self) -> bool:
-        """Novel classes choose images of the whole pool."""
-        return self.base_share < 1
+    def traits(self) -> Traits:
+        """The survey is for the second stage: novel classes choose images of the whole pool."""
+        return Traits(
+            views=Views(labeled=("weak",), unlabeled=("weak", "strong")),
+            novel="heads",
+            survey_before_epoch=self.base_share < 1,
+            memory_optimizer=Adam(self.net_rate),
+            inner_step=True,
+        )
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The net, and the chosen images: none at first."""
@@ -214,7 +200,7 @@ class OpenLDN(Method[OpenLDNTargets]):
             Term("entropy", entropy, self.entropy_weight),
         )
 
-    def others(self, step: Step, targets: OpenLDNTargets) -> Terms:
+    def other_terms(self, step: Step, targets: OpenLDNTargets) -> Terms:
         """First stage: R of the labels after the inner step, which teaches the net alone."""
         if targets.closed:
             return (Term("outer", step.logits.new_zeros(())),)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Output, Sizes, Step, Targets, Term, Terms, Views
 from protofission.fission import random_directions
-from protofission.methods.base import Method, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 
 
 class Verdicts(NamedTuple):
@@ -71,16 +71,13 @@ class OpenMatch(Method[OpenMatchTargets]):
     socr_weight: float = 0.5
     """Multiplies the soft consistency of the one-vs-all heads between two weak views."""
 
+    traits = Traits(views=Views(labeled=("weak",), unlabeled=("weak", "weak", "strong")))
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("threshold", "unknown_below", "fix_warmup"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
-
-    @property
-    def views(self) -> Views:
-        """A weak view of each labeled image, two weak ones and a strong one of each unlabeled."""
-        return Views(labeled=("weak",), unlabeled=("weak", "weak", "strong"))
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The one-vs-all heads, which learn by the recipe."""
@@ -109,7 +106,7 @@ class OpenMatch(Method[OpenMatchTargets]):
             Term("pseudo", pseudo, self.unlabeled_weight),
         )
 
-    def others(self, step: Step, targets: OpenMatchTargets) -> Terms:
+    def other_terms(self, step: Step, targets: OpenMatchTargets) -> Terms:
         """The losses of the one-vs-all heads."""
         verdicts = _verdicts(step.memory, step.output.features)
         first, second = (Verdicts(*(step.unlabeled(v, n) for v in verdicts)) for n in (0, 1))

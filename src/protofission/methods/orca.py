@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
 from protofission.core.threads import all_threads
-from protofission.methods.base import Method, Novel
+from protofission.methods.base import Method, Traits
 from protofission.models.heads import HeadSpec
 
 
@@ -50,29 +50,16 @@ class Orca(Method[OrcaTargets]):
     hard_threshold: float = 0.95
     """From this probability on an unlabeled image has a hard class, which only L_div reads."""
 
+    traits = Traits(
+        views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")),
+        head=HeadSpec("cosine"),
+        novel="heads",
+        survey_before_epoch=True,  # the margin follows the pool's uncertainty
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.margin_cap >= 0, f"margin_cap = {self.margin_cap} must be at least 0.")
-
-    @property
-    def views(self) -> Views:
-        """Two weak views of every image."""
-        return Views(labeled=("weak", "weak"), unlabeled=("weak", "weak"))
-
-    @property
-    def head(self) -> HeadSpec:
-        """10 cos."""
-        return HeadSpec("cosine")
-
-    @property
-    def novel(self) -> Novel:
-        """Heads beyond the seen classes are slots for novel ones."""
-        return "heads"
-
-    @property
-    def surveys(self) -> bool:
-        """The margin follows the pool's uncertainty."""
-        return True
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The uncertainty of the pool."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 from protofission.fission import check_sizes
-from protofission.methods.base import Method, Novel, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.models.heads import HeadSpec
 
 
@@ -47,6 +47,13 @@ class OwMatch(Method[OwMatchTargets]):
     lowest: float = 0.3
     """No threshold is below it."""
 
+    traits = Traits(
+        views=Views(labeled=("weak", "weak", "strong"), unlabeled=("weak", "weak", "strong")),
+        head=HeadSpec("cosine"),
+        novel="heads",
+        needs_cosines=True,  # self-labels are made of them
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(10**6, rounds=self.rounds, queue=self.queue)
@@ -55,26 +62,6 @@ class OwMatch(Method[OwMatchTargets]):
             0 <= self.momentum < 1, f"momentum = {self.momentum} must be at least 0 and below 1."
         )
         require(0 <= self.lowest <= 1, f"lowest = {self.lowest} must be between 0 and 1.")
-
-    @property
-    def views(self) -> Views:
-        """Two weak views of every image, and a strong one."""
-        return Views(labeled=("weak", "weak", "strong"), unlabeled=("weak", "weak", "strong"))
-
-    @property
-    def head(self) -> HeadSpec:
-        """10 cos."""
-        return HeadSpec("cosine")
-
-    @property
-    def novel(self) -> Novel:
-        """Heads beyond the seen classes are slots for novel ones."""
-        return "heads"
-
-    @property
-    def wants_cosines(self) -> bool:
-        """Self-labels are made of them."""
-        return True
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """Earlier cosines of both views, and how sure the model is of groups and classes."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Step, Targets, Term, Terms, Views
 from protofission.fission import check_sizes
-from protofission.methods.base import Method, Novel, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.methods.parts.ramps import risen
 
 TINY = 1e-7
@@ -50,6 +50,10 @@ class RankStats(Method[RankStatsTargets]):
     hard_threshold: float = 0.95
     """From this probability on an unlabeled image has a hard class, which only L_div reads."""
 
+    traits = Traits(
+        views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")), novel="heads"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(top=self.top)
@@ -58,16 +62,6 @@ class RankStats(Method[RankStatsTargets]):
             0 <= self.transfer_share < 1,
             f"transfer_share = {self.transfer_share} must be at least 0 and below 1.",
         )
-
-    @property
-    def views(self) -> Views:
-        """Two weak views of every image."""
-        return Views(labeled=("weak", "weak"), unlabeled=("weak", "weak"))
-
-    @property
-    def novel(self) -> Novel:
-        """Heads beyond the seen classes are slots for novel ones."""
-        return "heads"
 
     @torch.no_grad()
     def decide(self, step: Step) -> RankStatsTargets:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from protofission.core.errors import require
 from protofission.core.records import Output, Sizes, Step, Targets, Term, Terms
-from protofission.methods.base import Method, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.models.heads import HeadSpec, squared_distances
 
 
@@ -26,18 +26,15 @@ class Rpl(Method[Targets]):
     reject_by: Literal["probability", "distance"] = "probability"
     """What tells strangers: that no class is probable, or that no reciprocal point is far."""
 
-    @property
-    def head(self) -> HeadSpec:
-        """sim = |f - r|^2 / D."""
-        return HeadSpec("reciprocal")
+    traits = Traits(head=HeadSpec("reciprocal"))  # sim = |f - r|^2 / D
 
     def check(self, head: HeadSpec) -> None:
         """Its losses are distances from reciprocal points."""
         super().check(head)
         require(
-            head.kind == self.head.kind,
+            head.kind == self.traits.head.kind,
             f"head.kind = {head.kind} does not fit: the method measures how far reciprocal points "
-            f"are, so leave it at {self.head.kind}.",
+            f"are, so leave it at {self.traits.head.kind}.",
         )
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
@@ -54,7 +51,7 @@ class Rpl(Method[Targets]):
         """R on the weak view of the labeled images."""
         return (Term("reciprocal", self.sigma.risk(step.labeled(logits), step.labels).mean()),)
 
-    def others(self, step: Step, targets: Targets) -> Terms:
+    def other_terms(self, step: Step, targets: Targets) -> Terms:
         """The open-space risk of each labeled image at the point of its class, averaged."""
         features = step.labeled(step.output.features)
         points = step.output.prototypes.combined[:, 0]
@@ -87,14 +84,11 @@ class Arpl(Rpl):
     margin: float = 1.0
     """How far within the radius a class is to stay; the paper's formula has 0, its code 1."""
 
+    traits = Traits(head=HeadSpec("reciprocal-dot", temperature=1.0))  # sim = |f - r|^2 / D - f r
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.margin >= 0, f"margin = {self.margin} must be at least 0.")
-
-    @property
-    def head(self) -> HeadSpec:
-        """sim = |f - r|^2 / D - f r."""
-        return HeadSpec("reciprocal-dot", temperature=1.0)
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """R, learned; 0 at first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from protofission.core.records import Step, Targets, Term, Terms, Views
-from protofission.methods.base import Method, Novel, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.models.heads import HeadSpec
 
 
@@ -22,19 +22,13 @@ class SimCLR(Method[Targets]):
     """Divides the cosines of NT-Xent."""
 
     @property
-    def views(self) -> Views:
-        """Two views of each unlabeled image."""
-        return Views(labeled=(), unlabeled=("simclr", "simclr"))
-
-    @property
-    def classifies(self) -> bool:
-        """It makes features, not predictions."""
-        return False
-
-    @property
-    def head(self) -> HeadSpec:
-        """The projection that is thrown away afterwards."""
-        return HeadSpec("projection")
+    def traits(self) -> Traits:
+        """Two views of each unlabeled image; the projection is thrown away after training."""
+        return Traits(
+            views=Views(labeled=(), unlabeled=("simclr", "simclr")),
+            head=HeadSpec("projection"),
+            classifies=False,
+        )
 
     def decide(self, step: Step) -> Targets:
         """Nothing: an image's other view is its target."""
@@ -54,14 +48,10 @@ class SimCLRKMeans(SimCLR):
     """Which view of an image there are two of."""
 
     @property
-    def views(self) -> Views:
-        """Two views of each unlabeled image."""
-        return Views(labeled=(), unlabeled=(self.view, self.view))
-
-    @property
-    def novel(self) -> Novel:
-        """Clusters of features."""
-        return "cluster"
+    def traits(self) -> Traits:
+        """Classes are clusters of the features."""
+        views = Views(labeled=(), unlabeled=(self.view, self.view))
+        return replace(super().traits, views=views, novel="cluster")
 
 
 def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:

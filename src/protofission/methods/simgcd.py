@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 from protofission.fission import WIDEST, check_sizes, random_directions
-from protofission.methods.base import Method, Novel, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.methods.orca import negative_entropy
 from protofission.methods.parts.contrast import class_contrast
 from protofission.methods.simclr import nt_xent
@@ -52,6 +52,13 @@ class SimGCD(Method[SimGCDTargets]):
     hard_threshold: float = 0.95
     """From this probability on an unlabeled image has a hard class, which only L_div reads."""
 
+    traits = Traits(
+        views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")),
+        head=HeadSpec("cosine"),  # 10 cos: a student's temperature of 0.1
+        novel="heads",
+        needs_cosines=True,  # the teacher's temperature divides them
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("supervised_weight", "teacher_warmup"):
@@ -60,26 +67,6 @@ class SimGCD(Method[SimGCDTargets]):
         check_sizes(
             WIDEST, projection_width=self.projection_width, projection_size=self.projection_size
         )
-
-    @property
-    def views(self) -> Views:
-        """Two weak views of every image."""
-        return Views(labeled=("weak", "weak"), unlabeled=("weak", "weak"))
-
-    @property
-    def head(self) -> HeadSpec:
-        """10 cos, that is, a student's temperature of 0.1."""
-        return HeadSpec("cosine")
-
-    @property
-    def novel(self) -> Novel:
-        """Heads beyond the seen classes are slots for novel ones."""
-        return "heads"
-
-    @property
-    def wants_cosines(self) -> bool:
-        """The teacher's temperature divides them."""
-        return True
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The projection."""
@@ -120,7 +107,7 @@ class SimGCD(Method[SimGCDTargets]):
             ),
         )
 
-    def others(self, step: Step, targets: SimGCDTargets) -> Terms:
+    def other_terms(self, step: Step, targets: SimGCDTargets) -> Terms:
         """On projected features: views of an image agree, and images of a class do."""
         projected = step.memory.get_submodule("projection")(step.output.features)
         views = nt_xent(step.both(projected, 0), step.both(projected, 1), self.contrast_temperature)

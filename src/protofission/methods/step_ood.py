@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from protofission.core.errors import check_positive, require
 from protofission.core.records import Output, Sizes, Step, Survey, Targets, Term, Terms, Views
 from protofission.fission import check_sizes, random_directions
-from protofission.methods.base import Adam, Method, label_rows
+from protofission.methods.base import Adam, Method, Traits, label_rows
 from protofission.models.heads import squared_distances
 
 
@@ -73,29 +73,15 @@ class Unzipping(Method[UnzippingTargets]):
             require(value > 0, f"{name} = {value} must be above 0.")
 
     @property
-    def views(self) -> Views:
-        """A weak view of every image."""
-        return Views(labeled=("weak",), unlabeled=("weak",))
-
-    @property
-    def optimizer(self) -> Adam:
-        """Adam, with a little weight decay."""
-        return Adam(self.projection_rate, 1e-4)
-
-    @property
-    def surveys(self) -> bool:
-        """Sigma and the class centres are those of all labeled images."""
-        return True
-
-    @property
-    def scores_by_survey(self) -> bool:
-        """They are what strangers are told by."""
-        return True
-
-    @property
-    def trusts(self) -> bool:
-        """No image of the pool is taken for a class."""
-        return False
+    def traits(self) -> Traits:
+        """The covariance and the class centers, which the OOD score uses, need a survey."""
+        return Traits(
+            views=Views(labeled=("weak",), unlabeled=("weak",)),
+            pseudo_labels=False,
+            survey_before_epoch=True,
+            survey_before_scoring=True,
+            memory_optimizer=Adam(self.projection_rate, 1e-4),
+        )
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> Unzipped:
         """P at random, Sigma = I - ridge I, all centres at 0."""
@@ -142,7 +128,7 @@ class Unzipping(Method[UnzippingTargets]):
         """R on the weak view of the labeled images."""
         return (Term("supervised", self.sigma.risk(step.labeled(logits), step.labels).mean()),)
 
-    def others(self, step: Step, targets: UnzippingTargets) -> Terms:
+    def other_terms(self, step: Step, targets: UnzippingTargets) -> Terms:
         """Keep and unzip, which P alone learns by."""
         projected = targets.rows @ cast(Unzipped, step.memory).projection.T
         gaps = projected[:, None] - projected[targets.neighbours]

@@ -22,7 +22,7 @@ from protofission.core.records import (
     Views,
 )
 from protofission.fission import WIDEST, check_sizes
-from protofission.methods.base import Method, label_rows
+from protofission.methods.base import Method, Traits, label_rows
 from protofission.methods.parts.linear_map import Map
 from protofission.methods.simclr import nt_xent
 
@@ -96,6 +96,11 @@ class T2T(Method[TrashTargets]):
     hidden: int = 128
     """The width of the matching net, and of the projection of the pretext task."""
 
+    traits = Traits(
+        views=Views(labeled=("weak",), unlabeled=("weak", "strong")),
+        survey_before_epoch=True,  # the threshold of a match is read off the whole pool
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(WIDEST, hidden=self.hidden)
@@ -103,16 +108,6 @@ class T2T(Method[TrashTargets]):
         for name in ("warmup", "ramp"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
-
-    @property
-    def views(self) -> Views:
-        """A weak view of each labeled image, a weak and a strong one of each unlabeled."""
-        return Views(labeled=("weak",), unlabeled=("weak", "strong"))
-
-    @property
-    def surveys(self) -> bool:
-        """From which match on an image is known is read off the whole pool."""
-        return True
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> Matching:
         """The matching net."""
@@ -166,7 +161,7 @@ class T2T(Method[TrashTargets]):
             Term("agreement", agreement, weight),
         )
 
-    def others(self, step: Step, targets: TrashTargets) -> Terms:
+    def other_terms(self, step: Step, targets: TrashTargets) -> Terms:
         """The matching net's losses, and the pretext task on the whole pool."""
         features = step.output.features
         labeled = step.memory(step.labeled(features))

@@ -28,7 +28,7 @@ from protofission.fission import (
     kl_to_prior,
     local_diversity_loss,
 )
-from protofission.methods.base import Method, T
+from protofission.methods.base import Method, T, Traits
 from protofission.models.heads import HeadSpec
 
 
@@ -36,7 +36,7 @@ from protofission.models.heads import HeadSpec
 class WithFission(Method[T]):
     """The base's risk on the max-logits, on every slot (L_cst), and L_div. One decision for all.
 
-    Every property of a method that is not written here is the base's.
+    Traits are the base's, but for a head with V prototypes.
     """
 
     base: Method[T]
@@ -90,9 +90,10 @@ class WithFission(Method[T]):
         )
 
     @property
-    def head(self) -> HeadSpec:
-        """V prototypes in the place of the base's one."""
-        return replace(self.base.head, kind="fission")
+    def traits(self) -> Traits:
+        """The base's, with V prototypes in the place of one."""
+        traits = self.base.traits
+        return replace(traits, head=replace(traits.head, kind="fission"))
 
     def check(self, head: HeadSpec) -> None:
         """A prior has a number for each prototype."""
@@ -129,9 +130,9 @@ class WithFission(Method[T]):
         """The base's."""
         return self.base.slot_targets(targets)
 
-    def others(self, step: Step, targets: T) -> Terms:
+    def other_terms(self, step: Step, targets: T) -> Terms:
         """The base's."""
-        return self.base.others(_for_base(step), targets)
+        return self.base.other_terms(_for_base(step), targets)
 
     def charge(self, step: Step, targets: T) -> Terms:
         """Eq. 8, with L_ldiv in the bracket of lambda_div."""
@@ -143,7 +144,7 @@ class WithFission(Method[T]):
             local = local_diversity_loss(parts, self.local_diversity_reduction)
         return (
             *risks,
-            *self.others(step, targets),
+            *self.other_terms(step, targets),
             Term("consistency", consistency, self.consistency_weight),
             Term("diversity", diversity, self.diversity_weight),
             Term("local_diversity", local, self.diversity_weight * local_weight),
@@ -233,15 +234,6 @@ class WithFission(Method[T]):
         """The running mean moved towards this batch's."""
         share = self.diversity_momentum
         return share * step.memory.get_buffer("usage") + (1 - share) * usage
-
-
-def _of_base(trait: str) -> property:
-    return property(lambda method: getattr(method.base, trait), doc="The base's.")
-
-
-for _name, _trait in vars(Method).items():
-    if isinstance(_trait, property) and _name not in vars(WithFission):
-        setattr(WithFission, _name, _of_base(_name))
 
 
 def _graph_if(wanted: bool) -> AbstractContextManager[None]:

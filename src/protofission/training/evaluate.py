@@ -145,7 +145,7 @@ def predict(
     plain: Plain = floats,
     processes: Processes = ALONE,
 ) -> Predictions:
-    """Predictions for the test images, chunk by chunk; of novel classes as `Method.novel` says.
+    """Predictions for the test images, chunk by chunk; of novel classes as `Traits.novel` says.
 
     Args:
         memory: what the method has kept in training.
@@ -153,8 +153,8 @@ def predict(
     """
     num_seen, num_novel = training.num_seen, training.num_classes - training.num_seen
     method, judging = experiment.method, experiment.judging
-    way = method.novel if judging.novel == "own" else judging.novel
-    look = _look(model, method.novel == "match", training, plain, processes)
+    way = method.traits.novel if judging.novel == "own" else judging.novel
+    look = _look(model, method.traits.novel == "match", training, plain, processes)
     rows = []
     for chunk in look(test.inputs):
         claimed = chunk.nearest.argmax(-1)
@@ -176,7 +176,7 @@ def predict(
         )
         heads, slots, sims = found.heads, torch.zeros_like(found.heads), found.similarities
         prototypes = single(found.centres)
-        if not method.classifies:
+        if not method.traits.classifies:
             scores = found.scores
     elif way == "reject" and num_novel:
         labeled = [

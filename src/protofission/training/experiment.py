@@ -164,7 +164,7 @@ class Experiment:
 
     def rows(self, processes: int = 1) -> int:
         """Of a step, in each of so many processes: all views of its share of the batch."""
-        views, recipe = self.method.views, self.recipe
+        views, recipe = self.method.traits.views, self.recipe
         labeled = len(views.labeled) * recipe.labeled_batch
         return (labeled + len(views.unlabeled) * recipe.unlabeled_batch) // processes
 
@@ -190,20 +190,20 @@ class Experiment:
         self.head.check()
         self.method.check(self.head)
         require(
-            self.judging.novel != "reject" or self.method.novel == "reject",
+            self.judging.novel != "reject" or self.method.traits.novel == "reject",
             f"judging.novel = reject does not fit {self.name}, which has a way of its own to speak "
             "of novel classes: leave it at own.",
         )
         require(
-            self.judging.ood_score == "own" or self.method.classifies,
+            self.judging.ood_score == "own" or self.method.traits.classifies,
             f"judging.ood_score = {self.judging.ood_score} looks at class logits, and {self.name} "
             "has none: leave it at own.",
         )
         require(
-            processes == 1 or not self.method.replays,
+            processes == 1 or not self.method.traits.inner_step,
             f"{self.name} takes an inner step at every step, which processes cannot share: use 1.",
         )
-        views = self.method.views
+        views = self.method.traits.views
         for name, wanted in (("labeled", views.labeled), ("unlabeled", views.unlabeled)):
             batch = getattr(self.recipe, f"{name}_batch") if wanted else 0
             require(
@@ -241,7 +241,8 @@ class Experiment:
             self.recipe.frozen_statistics == "frozen",
             "trunk_cache wants maps that stay as they are: set recipe.frozen_statistics=frozen.",
         )
-        wanted = (self.method.views.labeled, self.method.views.unlabeled)
+        views = self.method.traits.views
+        wanted = (views.labeled, views.unlabeled)
         most = max(names.count(name) for names in wanted for name in names)
         require(
             most <= self.recipe.trunk_cache <= 1000,
@@ -253,7 +254,7 @@ class Experiment:
 def experiment_of(name: str, **parts: Any) -> Experiment:
     """The experiment of a method by name, with the head that it wants where none is given."""
     method = method_named(name)
-    return Experiment(name, **{"method": method, "head": method.head, **parts})
+    return Experiment(name, **{"method": method, "head": method.traits.head, **parts})
 
 
 def as_json(value: Any) -> str:

@@ -58,9 +58,10 @@ def train(
 ) -> Iterator[StepReport]:
     """Train from `state.step` to the end, in place; yields after every step."""
     method, recipe = experiment.method, experiment.recipe
+    traits = method.traits
     batches = Batches(
         data,
-        method.views,
+        traits.views,
         augmentations,
         recipe.labeled_batch,
         recipe.unlabeled_batch,
@@ -73,10 +74,10 @@ def train(
     with ahead(batches.at, wanted=light) as upcoming:
         while state.step < num_steps:
             number = state.step
-            if number and (number - 1) / num_steps < method.begins <= number / num_steps:
+            if number and (number - 1) / num_steps < traits.head_starts_at <= number / num_steps:
                 start_head(data, augmentations, state.model, experiment, processes)
                 state.forget_head()
-            if method.surveys and number % per_epoch == 0:
+            if traits.survey_before_epoch and number % per_epoch == 0:
                 method.survey(
                     state.memory, survey_of(state.model, data, augmentations.plain, processes)
                 )
@@ -95,8 +96,8 @@ def train(
                     generator=step_rng(experiment.seed, number, "method"),
                     progress=number / num_steps,
                     places=batch.places,
-                    again=Replay(state.model, batch) if method.replays else None,
-                    head=state.model.head if method.averages else None,
+                    again=Replay(state.model, batch) if traits.inner_step else None,
+                    head=state.model.head,
                 )
                 targets = method.decide(step)
                 if number + 1 < num_steps:
@@ -116,7 +117,7 @@ def train(
                 epoch=number // per_epoch,
                 ends_epoch=state.step % per_epoch == 0 or state.step == num_steps,
                 terms=tuple(term._replace(value=term.value.detach()) for term in terms),
-                trusted=_trusted(step, targets) if method.trusts else None,
+                trusted=_trusted(step, targets) if traits.reports_trusted else None,
                 learning_rate=rate,
             )
 
@@ -187,7 +188,7 @@ def judged_memory(
 ) -> nn.Module:
     """The memory by which the judged model is judged: where scores want it, surveyed anew."""
     model, memory = state.judged
-    if not experiment.method.scores_by_survey:
+    if not experiment.method.traits.survey_before_scoring:
         return memory
     memory = copy.deepcopy(memory)
     experiment.method.survey(memory, survey_of(model, data, plain, processes))

@@ -49,7 +49,7 @@ def digits(name: str) -> Experiment:
     """
     experiment = experiment_of(name)
     method = experiment.method
-    if not method.views.labeled:
+    if not method.traits.views.labeled:
         return replace(
             experiment,
             data=DataSpec(pool_has_labeled=True),
@@ -62,7 +62,7 @@ def digits(name: str) -> Experiment:
                 trainable_stages=None,
             ),
         )
-    if method.novel != "reject":
+    if method.traits.novel != "reject":
         recipe = Recipe(epochs=30, labeled_batch=64, unlabeled_batch=192, learning_rate=0.05)
     else:
         recipe = Recipe(
@@ -206,10 +206,10 @@ def features(dataset: Paper | None, name: str) -> Experiment:
         return replace(experiment, recipe=recipe, head=replace(experiment.head, init="data"))
     if isinstance(method, RankStats):
         experiment = replace(experiment, head=replace(experiment.head, kind="cosine"))
-    starts = method.discovers and experiment.head.can_start_from_data
+    starts = method.traits.has_novel_heads and experiment.head.can_start_from_data
     if starts or isinstance(method, Cpl):
         experiment = replace(experiment, head=replace(experiment.head, init="data"))
-    if method.discovers and _base(name).head.can_start_from_data:
+    if method.traits.has_novel_heads and _base(name).traits.head.can_start_from_data:
         return experiment
     return replace(experiment, recipe=replace(experiment.recipe, learning_rate=0.03))
 
@@ -293,10 +293,10 @@ def _on(dataset: str | None, experiment: Experiment, recipe: Recipe) -> Experime
     """
     method = experiment.method
     data = DataSpec(dataset, split=spec_of("orca"), views="natural-orca")
-    if not method.views.labeled:
+    if not method.traits.views.labeled:
         data = replace(data, pool_has_labeled=True)
         recipe = replace(recipe, epoch="pool", unlabeled_batch=512, schedule="cosine")
-    elif method.novel == "reject":
+    elif method.traits.novel == "reject":
         # images of one's own seldom have an official test set, which the mismatched split wants
         split = spec_of("orca" if dataset is None else "ds3l")
         data = DataSpec(dataset, split=split)

@@ -263,7 +263,7 @@ NO_JUDGEMENT = Judgement()
 def _judge(
     state: TrainState, experiment: Experiment, data: Data, processes: Processes
 ) -> Judgement:
-    if not experiment.method.predicts:
+    if not experiment.method.traits.predicts:
         k, model = experiment.judging.neighbours, state.judged.model
         return Judgement(
             neighbours=neighbour_accuracy(

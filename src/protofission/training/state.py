@@ -139,6 +139,7 @@ def start(
     """
     experiment.check(processes.share.size)
     method, recipe, seed = experiment.method, experiment.recipe, experiment.seed
+    traits = method.traits
     experiment.backbone.check(data.shape)
     stored = augmentations.store if isinstance(augmentations, StoredViews) else None
     require(
@@ -147,19 +148,19 @@ def start(
         "load the data by protofission.training.trunk_cache.load_data.",
     )
     if stored is not None:
-        stored.check(method.views)
+        stored.check(traits.views)
     require(
-        not method.views.unlabeled or len(data.unlabeled) >= recipe.unlabeled_batch,
+        not traits.views.unlabeled or len(data.unlabeled) >= recipe.unlabeled_batch,
         f"The pool has {len(data.unlabeled)} images, fewer than a batch of "
         f"{recipe.unlabeled_batch}: lower recipe.unlabeled_batch, or add images.",
     )
     steps = number_of_steps(recipe, data)
     require(
-        method.begins <= (steps - 1) / steps,
-        f"The head begins after {method.begins} of the training, and {steps} steps leave none for "
-        "it: train longer, or let it begin earlier.",
+        traits.head_starts_at <= (steps - 1) / steps,
+        f"The head begins after {traits.head_starts_at} of the training, and {steps} steps leave "
+        "none for it: train longer, or let it begin earlier.",
     )
-    num_classes = data.num_classes if method.discovers else data.num_seen
+    num_classes = data.num_classes if traits.has_novel_heads else data.num_seen
     experiment.check_memory(data.shape, num_classes, processes.share.size)
     body = experiment.backbone.build(data.shape[0], step_rng(seed, 0, "backbone"))
     fit = None if restored else load_weights(body, experiment.backbone)
@@ -174,13 +175,13 @@ def start(
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if not restored:
         _standardise(data, augmentations, model)
-        if method.begins == 0:
+        if traits.head_starts_at == 0:
             start_head(data, augmentations, model, experiment, processes)
     average = None
     if recipe.ema:
         average = Learnt(copy.deepcopy(model), copy.deepcopy(memory))
         nn.ModuleList(average).requires_grad_(False)
-    own = own_optimizer(memory, method.optimizer)
+    own = own_optimizer(memory, traits.memory_optimizer)
     learning = [model, memory] if own is None else [model]
     optimizer = processes.setup(optimizer_of(nn.ModuleList(learning), recipe))
     return TrainState(model, memory, optimizer, own and processes.setup(own), average, fit)
@@ -220,7 +221,7 @@ def start_head(
     known = embedded(model, data.labeled[labeled], augmentations.plain, processes)
     others = embedded(model, data.unlabeled[pool], augmentations.plain, processes)
     labels, num_seen = data.labels[labeled].to(processes.device), data.num_seen
-    if experiment.method.novel == "match":  # clusters have no names before the matching
+    if experiment.method.traits.novel == "match":  # clusters have no names before the matching
         known, labels, others, num_seen = known[:0], labels[:0], torch.cat([known, others]), 0
     start_from_data(model.head, known, labels, others, num_seen, experiment.seed)
 

@@ -44,7 +44,8 @@ def cached_trunk(
         raise InputError("trunk_cache wants images and a backbone: set recipe.trunk_cache=0.")
     sets = spec.read()
     views = spec.views or DATASETS[spec.dataset][1]
-    wanted = {*experiment.method.views.labeled, *experiment.method.views.unlabeled} - {"plain"}
+    own = experiment.method.traits.views
+    wanted = {*own.labeled, *own.unlabeled} - {"plain"}
     counts = ViewCounts(**{name: recipe.trunk_cache if name in wanted else 0 for name in RANDOM})
     _, channels, *sides = sets.train.pixels.shape
     trunk = TrunkSpec(

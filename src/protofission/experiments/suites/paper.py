@@ -72,7 +72,7 @@ def _of(published: Published, datasets: tuple[str, ...]) -> Published:
 
 def table1(setting: Setting) -> Suite:
     """Every method on ORCA's split, beside the paper's table."""
-    rows = [name for name, method in METHODS.items() if method.predicts]
+    rows = [name for name, method in METHODS.items() if method.traits.predicts]
     cases = [
         setting.case(row, row, dataset, *_on_orcas_split(row))
         for dataset in setting.datasets
@@ -91,7 +91,7 @@ def table1(setting: Setting) -> Suite:
 
 
 def _on_orcas_split(method: str) -> tuple[str, ...]:
-    return () if METHODS[method].discovers else ("data.split=orca",)
+    return () if METHODS[method].traits.has_novel_heads else ("data.split=orca",)
 
 
 def _fissions(rows: list[str]) -> tuple[tuple[str, str], ...]:
