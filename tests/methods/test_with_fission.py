@@ -40,7 +40,9 @@ ADDED = ("consistency", "diversity", "local_diversity")
 
 
 @pytest.mark.parametrize(
-    "base", [m for m in METHODS.values() if not isinstance(m, WithFission)], ids=lambda method: type(method).__name__
+    "base",
+    [m for m in METHODS.values() if not isinstance(m, WithFission)],
+    ids=lambda method: type(method).__name__,
 )
 def test_the_traits_are_the_base_s_but_for_the_head(base: Method[Any]) -> None:
     wrapped = WithFission(base)
