@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from builders import LABELS, SEEN, WIDTH, Case, make_case, normal, output_of, rng
 from protofission.core.errors import InputError
 from protofission.core.records import Sizes, Survey
-from protofission.methods.cgdl import Cgdl, Gaussian, class_gaussians, divergence, merged
+from protofission.methods.cgdl import Cgdl, Gaussian, class_gaussians, divergence, gaussian_product
 from protofission.methods.with_fission import WithFission
 from reference import cgdl as scalar
 from reference.risks import cross_entropy
@@ -81,7 +81,7 @@ def test_the_divergence_by_hand():
 def test_two_gaussians_meet_nearer_to_the_surer_one():
     first = Gaussian(torch.tensor([[0.0]]), torch.tensor([[1.0]]))
     second = Gaussian(torch.tensor([[4.0]]), torch.tensor([[3.0]]))
-    both = merged(first, second)
+    both = gaussian_product(first, second)
     assert both.mean.item() == close(1.0)
     assert both.variance.item() == close(0.75)
 

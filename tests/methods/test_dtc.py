@@ -14,7 +14,8 @@ from builders import NOVEL, SEEN, Case, make_case, normal, output_of, rng, step_
 from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS, total
 from protofission.methods import DTC, WithFission
-from protofission.methods.dtc import risen, sharpened
+from protofission.methods.dtc import sharpen
+from protofission.methods.parts.ramps import gaussian_ramp
 from protofission.models.heads import HeadSpec, StudentHead
 from protofission.models.start_from_data import start_from_data
 from protofission.training.presets import preset
@@ -86,30 +87,30 @@ def test_every_option_carries_over_to_fission(options: dict[str, float], progres
 def test_the_aim_by_hand() -> None:
     """Shares of 0.5 and 0.5: squares alone count. Of 0.8 and 0.2: the small cluster is spared."""
     even = torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=torch.float64)
-    assert sharpened(even)[0].tolist() == close([0.81 / 0.82, 0.01 / 0.82])
+    assert sharpen(even)[0].tolist() == close([0.81 / 0.82, 0.01 / 0.82])
     uneven = torch.tensor([[0.9, 0.1], [0.7, 0.3]], dtype=torch.float64)
     expected = [0.49 / 0.8, 0.09 / 0.2]
-    assert sharpened(uneven)[1].tolist() == close([e / sum(expected) for e in expected])
+    assert sharpen(uneven)[1].tolist() == close([e / sum(expected) for e in expected])
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_aims_are_surer_than_clusters_and_use_them_more_evenly(seed: int) -> None:
     probs = (normal(400, 5, seed=seed) + 0.5 * normal(5, seed=seed + 9)).softmax(-1)
-    aims = sharpened(probs)
+    aims = sharpen(probs)
     assert aims.sum(1).tolist() == close([1.0] * 400)
     assert aims.amax(1).mean() > probs.amax(1).mean()
     assert aims.mean(0).std() < probs.mean(0).std()
 
 
 def test_an_empty_cluster_leaves_the_aims_finite() -> None:
-    found = sharpened(torch.tensor([[0.5, 0.5, 0.0]]))
+    found = sharpen(torch.tensor([[0.5, 0.5, 0.0]]))
     assert found[0].tolist() == close([0.5, 0.5, 0.0])
 
 
 def test_the_ramp_by_hand() -> None:
-    assert risen(0.0, 0.5) == close(math.exp(-5))
-    assert risen(0.25, 0.5) == close(math.exp(-1.25))
-    assert risen(0.5, 0.5) == risen(0.9, 0.5) == risen(0.0, 0.0) == 1
+    assert gaussian_ramp(0.0, 0.5) == close(math.exp(-5))
+    assert gaussian_ramp(0.25, 0.5) == close(math.exp(-1.25))
+    assert gaussian_ramp(0.5, 0.5) == gaussian_ramp(0.9, 0.5) == gaussian_ramp(0.0, 0.0) == 1
 
 
 def test_a_cluster_that_is_where_it_aims_costs_nothing() -> None:
@@ -136,7 +137,7 @@ def test_the_stages_meet_where_the_head_begins(method: Any, share: float) -> Non
 def test_the_views_rise_within_the_second_stage() -> None:
     """Half a ramp of 0.2 of the second half is 0.55 of training."""
     rises = {
-        progress: DTC(ramp=0.2).decide(make_case(DTC(), progress=progress).step()).risen
+        progress: DTC(ramp=0.2).decide(make_case(DTC(), progress=progress).step()).ramp
         for progress in (0.5, 0.55, 0.6, 0.9)
     }
     assert rises == {

@@ -20,7 +20,7 @@ from protofission.core.rng import step_rng
 from protofission.data.batches import Batches
 from protofission.fission import unit
 from protofission.methods import METHODS
-from protofission.methods.parts.inner_step import SmallNet, after_step
+from protofission.methods.parts.inner_step import SmallNet, output_after_step
 from protofission.models.heads import CosineHead
 from protofission.models.model import Model
 from protofission.training.loop import Replay, forward
@@ -80,7 +80,7 @@ def by_hand(model: Model, strength: Tensor, rate: float) -> Tensor:
 @pytest.mark.parametrize("rate", [1e-3, 0.7])
 def test_an_inner_step_equals_one_written_by_hand(rate: float) -> None:
     model, strength = small_model(), torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
-    found = after_step(step_on(model), loss_of(strength), rate).logits
+    found = output_after_step(step_on(model), loss_of(strength), rate).logits
     assert_close(found, by_hand(model, strength, rate), rtol=1e-12, atol=1e-12)
     assert (found - model(normal(5, 4)).logits).abs().max() > rate / 100
 
@@ -90,7 +90,7 @@ def test_weights_that_do_not_learn_take_no_part_in_the_inner_step() -> None:
     model.backbone.requires_grad_(False)
     step = step_on(model)
     assert set(step.again.weights) == {"head.weight"}  # type: ignore[union-attr]
-    found = after_step(step, loss_of(strength), 0.7).logits
+    found = output_after_step(step, loss_of(strength), 0.7).logits
     assert_close(found, by_hand(model, strength, 0.7), rtol=1e-12, atol=1e-12)
 
 
@@ -98,7 +98,7 @@ def test_the_gradient_through_an_inner_step_is_that_of_differences() -> None:
     """Of what the loss depends on beside the model, through batch norm and cosines."""
     model, wanted = small_model(), normal(5, 3, seed=9)
     strength = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64, requires_grad=True)
-    outer = (after_step(step_on(model), loss_of(strength), 0.7).logits * wanted).sum()
+    outer = (output_after_step(step_on(model), loss_of(strength), 0.7).logits * wanted).sum()
     (found,) = torch.autograd.grad(outer, strength)
     for place in range(3):
         width = 1e-5 * torch.eye(3, dtype=torch.float64)[place]
@@ -112,7 +112,7 @@ def test_an_inner_step_leaves_no_trace_on_the_model() -> None:
     model = small_model()
     before = copy.deepcopy(model.state_dict())
     strength = torch.ones(3, dtype=torch.float64, requires_grad=True)
-    after_step(step_on(model), loss_of(strength), 0.7).logits.sum().backward()
+    output_after_step(step_on(model), loss_of(strength), 0.7).logits.sum().backward()
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -13,8 +13,8 @@ from builders import SEEN, UNLABELED, Case, make_case, normal
 from protofission.core.errors import InputError
 from protofission.core.records import total
 from protofission.methods import METHODS, IOMatch, WithFission
-from protofission.methods.iomatch import aligned, open_targets
-from protofission.methods.openmatch import Verdicts
+from protofission.methods.iomatch import align, open_targets
+from protofission.methods.parts.one_vs_all import OneVsAllOutput
 from reference import iomatch as scalar
 
 close = pytest.approx
@@ -120,7 +120,7 @@ def test_the_case_holds_inliers_and_outliers():
 def test_open_set_targets_by_hand_are_a_distribution():
     closed = torch.tensor([[0.7, 0.3]])
     inside = torch.tensor([[0.9, 0.2]])
-    found = open_targets(closed, Verdicts(inside.log(), (1 - inside).log()))
+    found = open_targets(closed, OneVsAllOutput(inside.log(), (1 - inside).log()))
     assert found.tolist() == [[close(0.63), close(0.06), close(0.07 + 0.24)]]
     assert found.sum().item() == close(1)
 
@@ -128,13 +128,13 @@ def test_open_set_targets_by_hand_are_a_distribution():
 def test_alignment_divides_by_the_usual_and_does_not_see_its_scale():
     probs = torch.tensor([[0.6, 0.4], [0.9, 0.1]])
     usual = torch.tensor([0.75, 0.25])
-    assert aligned(probs, usual)[0].tolist() == [close(0.8 / 2.4), close(1.6 / 2.4)]
-    assert_close(aligned(probs, usual), aligned(probs, 7 * usual))
-    assert_close(aligned(probs, torch.ones(2)), probs)
+    assert align(probs, usual)[0].tolist() == [close(0.8 / 2.4), close(1.6 / 2.4)]
+    assert_close(align(probs, usual), align(probs, 7 * usual))
+    assert_close(align(probs, torch.ones(2)), probs)
 
 
 def test_a_class_that_nobody_was_given_does_not_break_alignment():
-    found = aligned(torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 0.0]))
+    found = align(torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 0.0]))
     assert found.tolist() == [[1, 0]]
 
 

@@ -25,8 +25,9 @@ from protofission.methods import (
     Supervised,
     WithFission,
 )
-from protofission.methods.orca import class_partners, nearest_partners, negative_entropy, pair_loss
-from protofission.methods.simclr import nt_xent
+from protofission.methods.orca import class_partners, nearest_partners, pair_loss
+from protofission.methods.parts.contrast import nt_xent
+from protofission.methods.parts.entropy import negative_entropy
 from protofission.training.experiment import experiment_of
 from reference import methods as scalar
 from reference.risks import softmax

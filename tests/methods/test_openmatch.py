@@ -13,13 +13,8 @@ from builders import SEEN, UNLABELED, WIDTH, Case, make_case, normal, rng
 from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS, total
 from protofission.methods import METHODS, OpenMatch, WithFission
-from protofission.methods.openmatch import (
-    OneVsAll,
-    Verdicts,
-    ova_entropy,
-    ova_loss,
-    soft_consistency,
-)
+from protofission.methods.openmatch import ova_entropy, soft_consistency
+from protofission.methods.parts.one_vs_all import OneVsAll, OneVsAllOutput, ova_loss
 from reference import openmatch as scalar
 
 close = pytest.approx
@@ -29,8 +24,8 @@ def options_of(method: OpenMatch) -> dict[str, float]:
     return {field.name: getattr(method, field.name) for field in fields(method)}
 
 
-def verdicts_of(inside: torch.Tensor) -> Verdicts:
-    return Verdicts(inside.log(), (1 - inside).log())
+def verdicts_of(inside: torch.Tensor) -> OneVsAllOutput:
+    return OneVsAllOutput(inside.log(), (1 - inside).log())
 
 
 def expected_terms(case: Case) -> scalar.Loss:

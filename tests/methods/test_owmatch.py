@@ -13,7 +13,7 @@ from builders import LABELS, SEEN, UNLABELED, Case, make_case, normal, output_of
 from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS
 from protofission.methods import OwMatch, WithFission
-from protofission.methods.owmatch import balanced
+from protofission.methods.owmatch import balance
 from protofission.models.heads import HeadSpec
 from reference import owmatch as scalar
 
@@ -105,11 +105,11 @@ def test_the_cases_hold_all_kinds_of_images():
 def test_balance_equals_its_twin(rounds):
     scores = 3 * normal(7, 4)
     expected = scalar.balanced(scores.tolist(), rounds)
-    assert_close(balanced(scores, rounds), torch.tensor(expected, dtype=torch.float64))
+    assert_close(balance(scores, rounds), torch.tensor(expected, dtype=torch.float64))
 
 
 def test_balance_uses_all_classes_alike_and_gives_each_row_a_whole():
-    codes = balanced(5 * normal(40, 4), 200)
+    codes = balance(5 * normal(40, 4), 200)
     assert_close(codes.sum(1), torch.ones(40).double())
     assert_close(codes.sum(0), torch.full((4,), 10.0).double())
 
@@ -117,11 +117,11 @@ def test_balance_uses_all_classes_alike_and_gives_each_row_a_whole():
 def test_balance_sees_no_constant_that_a_row_or_a_class_has_in_all_scores():
     scores = normal(6, 3)
     shifted = scores + normal(6, 1, seed=1) + normal(1, 3, seed=2)
-    assert_close(balanced(shifted, 300), balanced(scores, 300))
+    assert_close(balance(shifted, 300), balance(scores, 300))
 
 
 def test_even_scores_give_even_self_labels():
-    assert_close(balanced(torch.zeros(5, 4), 1), torch.full((5, 4), 0.25))
+    assert_close(balance(torch.zeros(5, 4), 1), torch.full((5, 4), 0.25))
 
 
 def test_a_label_has_its_own_class_in_its_self_label():

@@ -169,7 +169,7 @@ def test_the_first_stage_is_the_labels_alone() -> None:
 def test_the_views_rise_within_the_second_stage() -> None:
     """Half a ramp of 0.2 of the last seven tenths is 0.37 of training."""
     rises = {
-        progress: RankStats(ramp=0.2).decide(make_case(RankStats(), progress=progress).step()).risen
+        progress: RankStats(ramp=0.2).decide(make_case(RankStats(), progress=progress).step()).ramp
         for progress in (0.3, 0.37, 0.44, 0.9)
     }
     assert rises == {

@@ -14,8 +14,7 @@ from builders import LABELS, UNLABELED, Case, make_case, normal, output_of, rng,
 from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS, Sizes, total
 from protofission.methods import SimGCD, WithFission
-from protofission.methods.parts.contrast import class_contrast
-from protofission.methods.simclr import nt_xent
+from protofission.methods.parts.contrast import class_contrast, nt_xent
 from protofission.methods.simgcd import Projection
 from protofission.models.heads import HeadSpec
 from reference import contrast as scalar_contrast

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from builders import LABELS, SEEN, UNLABELED, WIDTH, Case, make_case, normal, output_of, rng
 from protofission.core.errors import InputError
 from protofission.core.records import Sizes, Survey
-from protofission.methods.step_ood import Unzipping
+from protofission.methods.step_ood import StepOOD
 from protofission.methods.with_fission import WithFission
 from reference import step as scalar
 
@@ -19,7 +19,7 @@ close = pytest.approx
 EVERY = len(LABELS) + UNLABELED
 
 
-def case_of(method: Unzipping, seed: int = 0) -> Case:
+def case_of(method: StepOOD, seed: int = 0) -> Case:
     """A case whose survey has been made."""
     case = make_case(method, seed)
     labels = torch.arange(12) % SEEN
@@ -44,7 +44,7 @@ def terms_of(case: Case) -> dict[str, float]:
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_every_term_equals_its_twin(options, seed):
-    method = Unzipping(**options)
+    method = StepOOD(**options)
     case = case_of(method, seed)
     kept = case.memory
     expected = scalar.losses(
@@ -62,7 +62,7 @@ def test_every_term_equals_its_twin(options, seed):
 def test_the_survey_whitens_by_the_covariance_of_all_labeled_images_and_a_ridge():
     """Chunks of different lengths: P_MD' P_MD is the inverse of the covariance."""
     rows, labels = 2 * normal(11, WIDTH) + 1, torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 0, 0, 1])
-    method = Unzipping(ridge=0.5)
+    method = StepOOD(ridge=0.5)
     memory = method.memory(Sizes(WIDTH, SEEN, SEEN), rng(0)).double()
     chunks = [output_of(normal(len(part), SEEN), part) for part in rows.split([6, 4, 1])]
     method.survey(memory, Survey(chunks, labels, []))
@@ -74,7 +74,7 @@ def test_the_survey_whitens_by_the_covariance_of_all_labeled_images_and_a_ridge(
 
 
 def test_a_ridge_too_small_for_features_that_are_alike_is_refused():
-    method = Unzipping(ridge=1e-30)
+    method = StepOOD(ridge=1e-30)
     memory = method.memory(Sizes(WIDTH, SEEN, SEEN), rng(0))
     rows = torch.tensor([[1.0], [-1.0]]).expand(2, WIDTH)
     survey = Survey([output_of(normal(2, SEEN), rows)], torch.tensor([0, 1]), [])
@@ -85,7 +85,7 @@ def test_a_ridge_too_small_for_features_that_are_alike_is_refused():
 
 def test_neighbours_are_the_nearest_by_mahalanobis_distance_and_never_oneself():
     """One coordinate varies ten times as much among the labels, so it counts a hundredth."""
-    method = Unzipping(neighbours=1)
+    method = StepOOD(neighbours=1)
     case = make_case(method)
     with torch.no_grad():
         case.memory.whitening.copy_(torch.tensor([0.1, 1, 1, 1, 1, 1]).diag())
@@ -100,12 +100,12 @@ def test_neighbours_are_the_nearest_by_mahalanobis_distance_and_never_oneself():
 
 
 def test_a_batch_smaller_than_the_number_of_neighbours_gives_all_others():
-    case = make_case(Unzipping(neighbours=500))
+    case = make_case(StepOOD(neighbours=500))
     assert case.method.decide(case.step()).neighbours.shape == (EVERY, EVERY - 1)
 
 
 def test_keep_is_zero_where_the_projection_is_no_wider_than_the_mahalanobis_space():
-    case = case_of(Unzipping())
+    case = case_of(StepOOD())
     with torch.no_grad():
         case.memory.projection.copy_(case.memory.whitening)
     assert terms_of(case)["keep"] == close(0, abs=1e-9)
@@ -116,7 +116,7 @@ def test_keep_is_zero_where_the_projection_is_no_wider_than_the_mahalanobis_spac
 
 
 def test_unzip_ends_at_the_margin():
-    case = case_of(Unzipping())
+    case = case_of(StepOOD())
     with torch.no_grad():
         case.memory.projection.mul_(1000)
     assert terms_of(case)["unzip"] == 0
@@ -127,7 +127,7 @@ def test_unzip_ends_at_the_margin():
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_the_projection_learns_from_all_images_and_the_features_from_labels_alone(wrapped):
-    method = WithFission(Unzipping()) if wrapped else Unzipping()
+    method = WithFission(StepOOD()) if wrapped else StepOOD()
     case = make_case(method)
     terms = {t.name: t.value for t in method.terms(case.step())}
     (terms["keep"] + terms["unzip"]).backward()
@@ -141,7 +141,7 @@ def test_the_projection_learns_from_all_images_and_the_features_from_labels_alon
 
 def test_descending_pulls_strangers_apart_and_keeps_neighbours():
     """Two tight groups: the projection widens the gap, not the groups."""
-    method = Unzipping(neighbours=3, margin=20.0)
+    method = StepOOD(neighbours=3, margin=20.0)
     case = make_case(method)
     rows = 0.1 * normal(EVERY, WIDTH)
     rows[: EVERY // 2, 0] += 3
@@ -163,19 +163,19 @@ def test_descending_pulls_strangers_apart_and_keeps_neighbours():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_score_is_the_distance_from_the_nearest_centre_after_the_projection(seed):
-    case = case_of(Unzipping(), seed)
+    case = case_of(StepOOD(), seed)
     found = case.method.ood_score(case.step().output, case.memory, SEEN)
     weights = case.memory.projection.tolist(), case.memory.centres.tolist()
     assert found.tolist() == close([scalar.score(row, *weights) for row in case.features.tolist()])
     assert not found.requires_grad
-    wrapped = make_case(WithFission(Unzipping()), seed)
+    wrapped = make_case(WithFission(StepOOD()), seed)
     wrapped.memory.get_submodule("base").load_state_dict(case.memory.state_dict())
     output = replace(wrapped.step().output, features=case.features.detach())
     assert_close(wrapped.method.ood_score(output, wrapped.memory, SEEN), found)
 
 
 def test_a_class_without_labels_leaves_its_centre_at_zero():
-    method = Unzipping()
+    method = StepOOD()
     memory = method.memory(Sizes(WIDTH, SEEN, SEEN), rng(0))
     rows = normal(4, WIDTH, dtype=torch.float32)
     chunk = output_of(normal(4, SEEN), rows)
@@ -185,8 +185,8 @@ def test_a_class_without_labels_leaves_its_centre_at_zero():
 
 
 def test_the_projection_has_its_own_optimiser():
-    assert Unzipping().traits.memory_optimizer == (3e-4, 1e-4)
-    assert Unzipping(projection_rate=0.1).traits.memory_optimizer.learning_rate == 0.1
+    assert StepOOD().traits.memory_optimizer == (3e-4, 1e-4)
+    assert StepOOD(projection_rate=0.1).traits.memory_optimizer.learning_rate == 0.1
 
 
 @pytest.mark.parametrize(
@@ -201,4 +201,4 @@ def test_the_projection_has_its_own_optimiser():
 )
 def test_bad_options_are_refused_by_name(options, message):
     with pytest.raises(InputError, match=message):
-        Unzipping(**options)
+        StepOOD(**options)

@@ -231,12 +231,14 @@ def test_slots_are_charged_against_the_partner_s_max_logits():
 def test_what_a_slot_is_compared_with_by_hand():
     sims = torch.tensor([[[0.1, 0.4], [0.3, 0.2]], [[0.5, 0.6], [0.8, 0.7]]]).double()
     output, classes = output_of(sims, temperature=2.0), torch.tensor([1, NO_CLASS])
-    same = WithFission(Supervised()).compared(output, classes)
+    same = WithFission(Supervised()).logits_by_slot(output, classes)
     assert_close(same, 2 * sims)
-    nearest = WithFission(Supervised(), consistency_negatives="max_slot").compared(output, classes)
+    nearest = WithFission(Supervised(), consistency_negatives="max_slot").logits_by_slot(
+        output, classes
+    )
     assert nearest[0].flatten().tolist() == pytest.approx([0.8, 0.8, 0.6, 0.4])
     assert_close(nearest[1], 2 * sims[1])
-    every = WithFission(Supervised(), consistency_negatives="all").compared(output, classes)
+    every = WithFission(Supervised(), consistency_negatives="all").logits_by_slot(output, classes)
     both = torch.tensor([0.2, 0.8]).exp().sum().log().item()
     assert every[0].flatten().tolist() == pytest.approx([both, both, 0.6, 0.4])
     assert_close(every[1], 2 * sims[1])

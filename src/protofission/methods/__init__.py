@@ -23,7 +23,7 @@ from protofission.methods.rankstats import RankStats
 from protofission.methods.reciprocal import Arpl, Rpl
 from protofission.methods.simclr import SimCLR, SimCLRKMeans
 from protofission.methods.simgcd import SimGCD
-from protofission.methods.step_ood import Unzipping
+from protofission.methods.step_ood import StepOOD
 from protofission.methods.supervised import Supervised
 from protofission.methods.t2t import T2T
 from protofission.methods.with_fission import WithFission
@@ -64,8 +64,8 @@ METHODS: dict[str, Method[Any]] = {
     "openldn+pf": WithFission(OpenLDN()),
     "cgdl": Cgdl(),
     "cgdl+pf": WithFission(Cgdl()),
-    "step": Unzipping(),
-    "step+pf": WithFission(Unzipping()),
+    "step": StepOOD(),
+    "step+pf": WithFission(StepOOD()),
     "t2t": T2T(),
     "t2t+pf": WithFission(T2T()),
 }
@@ -103,9 +103,9 @@ __all__ = [
     "SimCLR",
     "SimCLRKMeans",
     "SimGCD",
+    "StepOOD",
     "Supervised",
     "Traits",
-    "Unzipping",
     "WithFission",
     "method_named",
 ]

@@ -4,7 +4,7 @@
 So whatever has several sets of logits, as prototype fission has, charges the same risk to each.
 
 A method is a frozen dataclass: its fields are its hyper-parameters, its functions are pure. What it
-keeps between steps lives in the module that `memory` makes and the training loop carries.
+remembers between steps lives in the module that `memory` makes and the training loop carries.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from protofission.models.heads import HeadSpec
 T = TypeVar("T", bound=Targets)
 
 Novel = Literal["heads", "match", "reject", "cluster", "anchor"]
-"""How a method speaks of novel classes:
+"""The way in which a method predicts novel classes:
 heads: by heads beyond those of the seen classes;
 match: its heads are clusters without names, matched to the seen classes through the labels;
 reject: not at all; what it rejects is clustered by k-means;
@@ -49,7 +49,7 @@ class Adam(NamedTuple):
 
 @dataclass(frozen=True)
 class Traits:
-    """What a method tells the training loop, evaluation and presets about itself."""
+    """Properties of a method that the training loop, evaluation and presets read."""
 
     views: Views = field(default_factory=lambda: Views(labeled=("weak",)))
     """The views of each labeled and unlabeled image in a batch."""
@@ -60,7 +60,7 @@ class Traits:
     classifies: bool = True
     """Whether the logits are of classes; if not, the method makes features only."""
     novel: Novel = "reject"
-    """How novel classes are predicted."""
+    """The way in which novel classes are predicted."""
     pseudo_labels: bool = True
     """Whether images of the pool may be given a class in `Targets.classes`."""
     survey_before_epoch: bool = False
@@ -139,7 +139,7 @@ class Method(Generic[T]):
         )
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
-        """What the method keeps between steps: buffers, or parameters to be trained.
+        """The module that is kept between steps: buffers, or parameters to be trained.
 
         Args:
             generator: for all that starts at random.
@@ -148,18 +148,18 @@ class Method(Generic[T]):
 
     @torch.no_grad()
     def survey(self, memory: nn.Module, survey: Survey) -> None:
-        """Before each epoch: look at the labeled images and the whole pool, and remember."""
+        """Update the memory from outputs for all labeled images and the whole pool."""
 
     def decide(self, step: Step) -> T:
         """Fix, without gradient, what each row is charged with."""
         raise NotImplementedError
 
     def risk(self, step: Step, targets: T, logits: Tensor) -> Terms:
-        """Charge (N, C) logits. Must be vectorisable: no shape may depend on a tensor's values."""
+        """Charge (N, C) logits, under `torch.vmap`: no shape may depend on a tensor's values."""
         raise NotImplementedError
 
     def slot_targets(self, targets: T) -> T:
-        """What single slots are charged with; the same object where that is no other thing."""
+        """The targets of single slots; the same object where they do not differ."""
         return targets
 
     def other_terms(self, step: Step, targets: T) -> Terms:
@@ -176,10 +176,10 @@ class Method(Generic[T]):
 
     @torch.no_grad()
     def update(self, step: Step, targets: T) -> None:
-        """After the optimiser's step: bring the memory up to date."""
+        """Update the memory after the optimizer's step."""
 
     def ood_score(self, output: Output, memory: nn.Module, num_seen: int) -> Tensor | None:
-        """(N,), higher is more OOD: its own score, where it has one."""
+        """(N,): the method's own OOD score, higher is more OOD; None where it has none."""
         return None
 
 

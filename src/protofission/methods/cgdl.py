@@ -13,12 +13,14 @@ from protofission.core.errors import check_positive, require
 from protofission.core.records import Output, Sizes, Step, Survey, Targets, Term, Terms
 from protofission.fission import WIDEST, check_sizes, random_directions
 from protofission.methods.base import Adam, Method, Traits, label_rows
-from protofission.methods.parts.linear_map import Map
+from protofission.methods.parts.linear_map import LinearMap
+from protofission.methods.parts.ramps import linear_ramp
 
 LEAST_VARIANCE = 1e-6
-"""Of any Gaussian of the ladder."""
+"""Lower bound of the variances of the ladder's Gaussians."""
 LEAST_DEVIATION = 1e-3
-"""As a share of the widest feature's: one that hardly varies is not blown up."""
+"""Lower bound of a feature's deviation, as a share of the largest: a feature that hardly varies is
+not blown up."""
 CHUNK = 1024
 """Latents whose covariances are added up at once."""
 
@@ -38,19 +40,19 @@ class Climb(NamedTuple):
     """One way up the ladder and down again."""
 
     top: Gaussian
-    """Of the class latent."""
+    """The class latent."""
     latent: Tensor
     """(N, Z): a point of it."""
-    step: Gaussian
-    """Of the lower latent, from above and below."""
-    step_prior: Gaussian
-    """Of the same, from above alone."""
+    lower: Gaussian
+    """The lower latent, from above and below."""
+    lower_prior: Gaussian
+    """The same, from above alone."""
     rebuilt: Tensor
-    """(N, D)."""
+    """(N, D): reconstructed features."""
 
 
 class Standard(NamedTuple):
-    """What features are standardised by, (D,) each."""
+    """Mean and deviation by which features are standardized, (D,) each."""
 
     mean: Tensor
     deviation: Tensor
@@ -69,12 +71,12 @@ class Standard(NamedTuple):
 
 @dataclass(frozen=True)
 class LadderTargets(Targets):
-    """What is fixed of a step: the features to be rebuilt, and the noise of the two latents."""
+    """The features to be rebuilt, and the noise of the two latents."""
 
     standard: Tensor
     """(2, D): `Standard` of the batch's labeled images, as a backbone in training has them."""
     rows: Tensor
-    """(L, D): standardised."""
+    """(L, D): standardized."""
     noise: Tensor
     """(2, L, Z): of the class latent, and of the lower one."""
 
@@ -93,15 +95,15 @@ class Ladder(nn.Module):
         self, width: int, num_seen: int, hidden: int, latent: int, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self.up = Map(width, hidden, generator)
-        self.up_step = Map(hidden, 2 * latent, generator)
-        self.up_again = Map(hidden, hidden, generator)
-        self.up_top = Map(hidden, 2 * latent, generator)
-        self.down = Map(latent, hidden, generator)
-        self.down_step = Map(hidden, 2 * latent, generator)
-        self.down_again = Map(latent, hidden, generator)
-        self.rebuild = Map(hidden, width, generator)
-        self.classify = Map(latent, num_seen, generator)
+        self.up = LinearMap(width, hidden, generator)
+        self.up_step = LinearMap(hidden, 2 * latent, generator)
+        self.up_again = LinearMap(hidden, hidden, generator)
+        self.up_top = LinearMap(hidden, 2 * latent, generator)
+        self.down = LinearMap(latent, hidden, generator)
+        self.down_step = LinearMap(hidden, 2 * latent, generator)
+        self.down_again = LinearMap(latent, hidden, generator)
+        self.rebuild = LinearMap(hidden, width, generator)
+        self.classify = LinearMap(latent, num_seen, generator)
         self.class_means = nn.Parameter(random_directions(num_seen, latent, generator=generator))
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("deviation", torch.ones(width))
@@ -112,18 +114,18 @@ class Ladder(nn.Module):
 
     @property
     def standard(self) -> Standard:
-        """That of all labeled images."""
+        """The standardization by all labeled images."""
         return Standard(self.mean, self.deviation)
 
     def forward(self, rows: Tensor, noise: Tensor | None = None) -> Climb:
-        """(N, D) standardised features; without noise, every latent is its mean."""
+        """(N, D) standardized features; without noise, every latent is its mean."""
         first = self.up(rows).relu()
         top = _gaussian(self.up_top(self.up_again(first).relu()))
         latent = top.mean if noise is None else top.at(noise[0])
         prior = _gaussian(self.down_step(self.down(latent).relu()))
-        step = merged(_gaussian(self.up_step(first)), prior)
-        lower = step.mean if noise is None else step.at(noise[1])
-        return Climb(top, latent, step, prior, self.rebuild(self.down_again(lower).relu()))
+        lower = gaussian_product(_gaussian(self.up_step(first)), prior)
+        point = lower.mean if noise is None else lower.at(noise[1])
+        return Climb(top, latent, lower, prior, self.rebuild(self.down_again(point).relu()))
 
     def rules(self, features: Tensor) -> Tensor:
         """(N, 2): the reconstruction error, and the squared distance from the nearest Gaussian."""
@@ -138,7 +140,7 @@ class Ladder(nn.Module):
 class Cgdl(Method[LadderTargets]):
     """R of the labels, and a two-rung ladder VAE whose upper latent is one Gaussian a class.
 
-    On the standardised features x of the labeled images: latent = R of a classifier on z;
+    On the standardized features x of the labeled images: latent = R of a classifier on z;
     reconstruction = |x - x'|^2; divergence = KL(q(z | x) | N(W y, I)) + KL(q(s | x, z) | p(s | z)),
     s the lower latent. The lambda of the paper, which multiplies R, here divides the others.
     An image is OOD where it is rebuilt badly, or where z is far from every class's Gaussian.
@@ -151,7 +153,7 @@ class Cgdl(Method[LadderTargets]):
     warmup: float = 0.25
     """The share of training in which beta, which multiplies the divergence too, rises to 1."""
     rule: Literal["both", "reconstruction", "latent"] = "both"
-    """What an image is rejected by: either rule, or one of them alone."""
+    """The rules of rejection: either of the two, or one of them alone."""
     latent: int = 32
     """Z, the size of both latents."""
     hidden: int = 128
@@ -181,7 +183,7 @@ class Cgdl(Method[LadderTargets]):
 
     @torch.no_grad()
     def survey(self, memory: nn.Module, survey: Survey) -> None:
-        """Standardisation; then the Gaussian of each class, and how well features are rebuilt."""
+        """Standardization; then the Gaussian of each class, and how well features are rebuilt."""
         ladder = cast(Ladder, memory)
         total, rows = torch.zeros_like(ladder.mean, dtype=torch.float64), 0
         squares = torch.zeros_like(total)
@@ -205,11 +207,11 @@ class Cgdl(Method[LadderTargets]):
 
     def beta(self, progress: float) -> float:
         """The share of its weight that the divergence has."""
-        return min(progress / self.warmup, 1.0) if self.warmup else 1.0
+        return linear_ramp(progress, self.warmup)
 
     @torch.no_grad()
     def decide(self, step: Step) -> LadderTargets:
-        """What is to be rebuilt does not learn to be rebuilt easily: it has no gradient."""
+        """The features as a target without gradient: they do not learn to be rebuilt easily."""
         features = step.labeled(step.output.features).detach()
         wide = features.double()  # the difference of two squares is a small one
         standard = Standard.of(wide.mean(0), wide.square().mean(0))
@@ -232,7 +234,7 @@ class Cgdl(Method[LadderTargets]):
         climb: Climb = ladder(inputs, targets.noise)
         own = ladder.class_means[step.labels]
         apart = divergence(climb.top, Gaussian(own, torch.ones_like(own)))
-        apart = apart + divergence(climb.step, climb.step_prior)
+        apart = apart + divergence(climb.lower, climb.lower_prior)
         error = rebuilding_error(targets.rows, climb.rebuilt).mean()
         known = F.cross_entropy(ladder.classify(climb.latent), step.labels)
         beta = self.beta(step.progress)
@@ -261,7 +263,7 @@ def _gaussian(sides: Tensor) -> Gaussian:
     return Gaussian(mean, F.softplus(variance) + LEAST_VARIANCE)
 
 
-def merged(first: Gaussian, second: Gaussian) -> Gaussian:
+def gaussian_product(first: Gaussian, second: Gaussian) -> Gaussian:
     """The product of two Gaussians: precisions add up, means are weighed by them."""
     whole = 1 / first.variance + 1 / second.variance
     mean = (first.mean / first.variance + second.mean / second.variance) / whole

@@ -23,13 +23,12 @@ class Cpl(Method[Targets]):
     prototype_weight: float = 0.001
     """Multiplies the prototype loss, the squared distance from the nearest own prototype."""
     reject_by: Literal["probability", "distance"] = "probability"
-    """What tells strangers, of the two rules that the paper has: that no class is probable, or that
-    no prototype is near."""
+    """The paper's two rejection rules: no class is probable, or no prototype is near."""
 
     traits = Traits(head=HeadSpec("distance"))  # sim = -|f - p|^2 / D
 
     def check(self, head: HeadSpec) -> None:
-        """Its losses are distances."""
+        """Refuse any other head: the losses are distances."""
         super().check(head)
         require(
             head.kind == "distance",

@@ -1,4 +1,4 @@
-"""DS3L: each unlabeled image counts as much as it helps on the labels, as a small net foresees."""
+"""DS3L: a small net weights unlabeled images, trained so that the weighted step helps on labels."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from protofission.core.errors import check_positive, require
 from protofission.core.records import Output, Sizes, Step, Targets, Term, Terms, Views, total
 from protofission.fission import WIDEST, check_sizes
 from protofission.methods.base import Adam, Method, Traits, label_rows
-from protofission.methods.parts.inner_step import SmallNet, after_step, net_of
-from protofission.methods.parts.ramps import risen
+from protofission.methods.parts.inner_step import SmallNet, net_of, output_after_step
+from protofission.methods.parts.ramps import gaussian_ramp
 
 
 @dataclass(frozen=True)
 class DS3LTargets(Targets):
-    """What the first views say of the unlabeled images."""
+    """Probabilities and weights of the unlabeled images, by their first views."""
 
     probs: Tensor
     """(U, C): the probabilities of the first view, which those of the second are to meet."""
     weights: Tensor
     """(U,): how much each image counts."""
     ramp: float
-    """In (0, 1]: how far the unlabeled images have come to count."""
+    """In (0, 1]: multiplies the agreement of views."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ class DS3L(Method[DS3LTargets]):
         """The first view's probabilities, and what the net makes of them."""
         probs = self.sigma.probs(step.unlabeled(step.logits, 0))
         weights = net_of(step.memory)(probs)
-        return DS3LTargets(label_rows(step), probs, weights, risen(step.progress, self.ramp))
+        return DS3LTargets(
+            label_rows(step), probs, weights, gaussian_ramp(step.progress, self.ramp)
+        )
 
     def risk(self, step: Step, targets: DS3LTargets, logits: Tensor) -> Terms:
         """R of the labels, and the weighted mean over images of mean_c (p2[c] - p1[c])^2."""
@@ -93,5 +95,5 @@ class DS3L(Method[DS3LTargets]):
         def inner(output: Output) -> Tensor:
             return total(self.risk(step, weighed, output.logits))
 
-        logits = after_step(step, inner, self.inner_rate).logits
+        logits = output_after_step(step, inner, self.inner_rate).logits
         return (Term("outer", self.sigma.risk(step.labeled(logits), step.labels).mean()),)

@@ -1,4 +1,4 @@
-"""DTC: clusters that sharpen themselves, on features that labels have shaped."""
+"""DTC, deep transfer clustering: features learned from labels, then self-sharpening clusters."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor, nn
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 from protofission.methods.base import Method, Traits
-from protofission.methods.parts.ramps import risen
+from protofission.methods.parts.ramps import gaussian_ramp
 from protofission.models.heads import HeadSpec, LinearHead
 
 
 @dataclass(frozen=True)
 class DTCTargets(Targets):
-    """Where the clusters are to go."""
+    """Soft cluster targets of a step."""
 
     aims: Tensor
     """(L + U, C): the sharpened probabilities of each image, labeled first."""
     begun: bool
     """Whether there are clusters: before, labels alone shape the features."""
-    risen: float
-    """In (0, 1]: how far the agreement of views has come to count."""
+    ramp: float
+    """In (0, 1]: multiplies the agreement of views."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class DTC(Method[DTCTargets]):
     """Deep transfer clustering with a cluster for each class, seen or novel.
 
     The labels shape the features first, through a classifier, and then k-means sets the clusters.
-    q is Student's t about the centres. Its aim is p, q squared over the cluster's size f and made
+    q is Student's t about the centers. Its aim is p, q squared over the cluster's size f and made
     to sum to 1: sure images grow surer, and large clusters do not swallow small ones. The labels
     name clusters only afterwards.
     """
@@ -75,10 +75,10 @@ class DTC(Method[DTCTargets]):
         begun = step.progress >= self.transfer_share
         confidence, hard = self.sigma.probs(step.logits).max(-1)
         taken = (confidence >= self.hard_threshold) & begun
-        aims = sharpened(self.sigma.probs(step.both(step.logits, 0)))
+        aims = sharpen(self.sigma.probs(step.both(step.logits, 0)))
         progress = (step.progress - self.transfer_share) / (1 - self.transfer_share)
         return DTCTargets(
-            torch.where(taken, hard, NO_CLASS), aims, begun, risen(progress, self.ramp)
+            torch.where(taken, hard, NO_CLASS), aims, begun, gaussian_ramp(progress, self.ramp)
         )
 
     def risk(self, step: Step, targets: DTCTargets, logits: Tensor) -> Terms:
@@ -96,7 +96,7 @@ class DTC(Method[DTCTargets]):
         gaps = (own.exp() - self.sigma.probs(step.both(step.logits, 1))).square()
         return (
             Term("clusters", divergence.mean()),
-            Term("views", targets.risen * gaps.mean(), self.view_weight),
+            Term("views", targets.ramp * gaps.mean(), self.view_weight),
         )
 
     def other_terms(self, step: Step, targets: DTCTargets) -> Terms:
@@ -107,7 +107,7 @@ class DTC(Method[DTCTargets]):
         return (Term("transfer", self.sigma.risk(known.logits, step.labels).mean()),)
 
 
-def sharpened(probs: Tensor) -> Tensor:
+def sharpen(probs: Tensor) -> Tensor:
     """(N, C): p_nc = (q_nc^2 / f_c) / sum over c' of (q_nc'^2 / f_c'), f the mean of q.
 
     f is that of the batch: one that is renewed every epoch lets a cluster swallow others meanwhile.

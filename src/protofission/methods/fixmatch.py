@@ -1,4 +1,4 @@
-"""FixMatch: pseudo-label the weak view, learn it on the strong view. By softmax or by sigmoids."""
+"""FixMatch: pseudo-labels of weak views, learned on strong views; by softmax or by sigmoids."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from protofission.models.heads import HeadSpec
 
 @dataclass(frozen=True)
 class FixMatchTargets(Targets):
-    """What the weak views say of the unlabeled images."""
+    """Pseudo-labels of the unlabeled images, by their weak views."""
 
     pseudo_labels: Tensor
     """(U,) in [0, C)."""
     trusted: Tensor
-    """(U,): 1 where the pseudo-label is learnt, else 0."""
+    """(U,): 1 where the pseudo-label is learned, else 0."""
     ood: Tensor
     """(U,): 1 where the image is taken for none of the classes, else 0."""
 
 
 @dataclass(frozen=True)
 class FixMatch(Method[FixMatchTargets]):
-    """Pseudo-labels of confident weak views are learnt on strong views; the rest is ignored."""
+    """Pseudo-labels of confident weak views are learned on strong views; the rest is ignored."""
 
     threshold: float = 0.95
     """thr: an image is trusted from this probability on."""
@@ -55,10 +55,10 @@ class FixMatch(Method[FixMatchTargets]):
         classes = label_rows(step)
         strong = step.layout.unlabeled_rows(1)
         classes[strong] = torch.where(trusted, pseudo_labels, NO_CLASS)
-        ood = self.taken_for_ood(step, confidence)
+        ood = self.ood_mask(step, confidence)
         return FixMatchTargets(classes, pseudo_labels, trusted.to(confidence), ood.to(confidence))
 
-    def taken_for_ood(self, step: Step, confidence: Tensor) -> Tensor:
+    def ood_mask(self, step: Step, confidence: Tensor) -> Tensor:
         """(U,): which images are taken for OOD; here none, a doubtful image is ignored."""
         return torch.zeros_like(confidence, dtype=torch.bool)
 
@@ -91,7 +91,7 @@ class FixMatchSigmoid(FixMatch):
     ood_on: Literal["max", "slots"] = "max"
     """Whether Eq. 9 is charged to the max-logits alone, or with fission to each slot too."""
     bce_reduction: Literal["sum", "mean"] = "sum"
-    """How the binary risks of a row's classes are put together."""
+    """Reduction of the binary risks of a row's classes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,7 +111,7 @@ class FixMatchSigmoid(FixMatch):
         sigma, head = Sigmoid(self.bce_reduction), HeadSpec("linear", offset=5.0)
         return replace(super().traits, sigma=sigma, head=head)
 
-    def taken_for_ood(self, step: Step, confidence: Tensor) -> Tensor:
+    def ood_mask(self, step: Step, confidence: Tensor) -> Tensor:
         """(U,): images below the band, once the warm-up is over."""
         below = self.threshold if self.literal else self.ood_below
         begun = self.literal or step.progress >= self.ood_warmup

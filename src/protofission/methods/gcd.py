@@ -1,4 +1,4 @@
-"""GCD: contrast of views on all images and of classes on labels, then k-means held by labels."""
+"""GCD: contrasts of views and of labeled classes, then k-means anchored by the labels."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from torch import Tensor
 from protofission.core.errors import require
 from protofission.core.records import Step, Targets, Term, Terms, Views
 from protofission.methods.base import Method, Traits, label_rows
-from protofission.methods.parts.contrast import class_contrast
-from protofission.methods.simclr import nt_xent
+from protofission.methods.parts.contrast import class_contrast, nt_xent
 from protofission.models.heads import HeadSpec
 
 
 @dataclass(frozen=True)
 class GCD(Method[Targets]):
-    """Generalised category discovery: (1 - s) contrast of views + s contrast of classes."""
+    """Generalized category discovery: (1 - s) contrast of views + s contrast of classes."""
 
     supervised_weight: float = 0.35
     """s, in [0, 1]."""

@@ -1,4 +1,4 @@
-"""IOMatch: outliers of the pool are learnt together, as one more class of an open-set head."""
+"""IOMatch: an open-set head learns all outliers of the pool as one more class."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Output, Sizes, Step, Targets, Term, Terms, Views
 from protofission.fission import WIDEST, check_sizes, random_directions
 from protofission.methods.base import Method, Traits, label_rows
-from protofission.methods.openmatch import OneVsAll, Verdicts, ova_loss
+from protofission.methods.parts.one_vs_all import OneVsAll, OneVsAllOutput, ova_loss
 
 
 class Opinions(NamedTuple):
-    """What the heads on the projection say."""
+    """Outputs of the heads on the projection."""
 
-    binary: Verdicts
+    binary: OneVsAllOutput
     open_logits: Tensor
     """(N, S + 1): the seen classes, then all outliers as one."""
 
@@ -53,16 +53,16 @@ class OpenHeads(nn.Module):
 
 @dataclass(frozen=True)
 class IOMatchTargets(Targets):
-    """What the weak views say of the unlabeled images."""
+    """Soft targets of the unlabeled images, by their weak views."""
 
     closed: Tensor
     """(U, S): aligned probabilities of the classifier, which the strong view is to give."""
     trusted: Tensor
-    """(U,): 1 where they are learnt, else 0."""
+    """(U,): 1 where they are learned, else 0."""
     opened: Tensor
     """(U, S + 1): the open-set target."""
     sure: Tensor
-    """(U,): 1 where it is learnt, else 0; all 0 in the warm-up."""
+    """(U,): 1 where it is learned, else 0; all 0 in the warm-up."""
     recent: Tensor
     """(batches, S): mean probabilities of the last batches, with this one's."""
 
@@ -80,7 +80,7 @@ class IOMatch(Method[IOMatchTargets]):
     align: bool = True
     """Whether probabilities are divided by their recent mean, so that classes are used evenly."""
     align_batches: int = 128
-    """How many batches that mean goes back."""
+    """Number of batches in that mean."""
     width: int = 128
     """Features of the projection."""
     open_warmup: float = 0.05
@@ -110,7 +110,7 @@ class IOMatch(Method[IOMatchTargets]):
         """Classifier and multi-binary heads make the open-set target together."""
         probs = self.sigma.probs(step.unlabeled(step.logits, 0))
         recent = torch.cat([step.memory.get_buffer("recent")[1:], probs.mean(0, keepdim=True)])
-        closed = aligned(probs, recent.mean(0)) if self.align else probs
+        closed = align(probs, recent.mean(0)) if self.align else probs
         binary = _opinions(step.memory, step.unlabeled(step.output.features, 0)).binary
         opened = open_targets(closed, binary)
         confidence, likeliest = closed.max(-1)
@@ -131,7 +131,7 @@ class IOMatch(Method[IOMatchTargets]):
     def other_terms(self, step: Step, targets: IOMatchTargets) -> Terms:
         """The losses of the heads on the projection."""
         opinions = _opinions(step.memory, step.output.features)
-        labeled = Verdicts(*(step.labeled(v) for v in opinions.binary))
+        labeled = OneVsAllOutput(*(step.labeled(v) for v in opinions.binary))
         strong = step.unlabeled(opinions.open_logits, 1)
         opened = F.cross_entropy(strong, targets.opened, reduction="none")
         return (
@@ -155,13 +155,13 @@ def _opinions(memory: nn.Module, features: Tensor) -> Opinions:
     return cast(Opinions, memory(features))
 
 
-def aligned(probs: Tensor, usual: Tensor) -> Tensor:
+def align(probs: Tensor, usual: Tensor) -> Tensor:
     """(U, S): p / usual, scaled to sum to 1; the scale of (S,) `usual` means nothing."""
     divided = probs / usual.clamp_min(torch.finfo(probs.dtype).tiny)
     return divided / divided.sum(-1, keepdim=True)
 
 
-def open_targets(closed: Tensor, binary: Verdicts) -> Tensor:
+def open_targets(closed: Tensor, binary: OneVsAllOutput) -> Tensor:
     """(U, S + 1): q[c] = p[c] p(of c), and the rest, sum p[c] p(not of c), for the outliers."""
     outside = (closed * binary.outside.exp()).sum(-1, keepdim=True)
     return torch.cat([closed * binary.inside.exp(), outside], 1)

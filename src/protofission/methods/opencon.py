@@ -12,9 +12,9 @@ from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Output, Step, Targets, Term, Terms, Views
 from protofission.fission import unit
 from protofission.methods.base import Method, Traits, label_rows
-from protofission.methods.orca import negative_entropy
-from protofission.methods.parts.contrast import class_contrast
-from protofission.methods.simclr import nt_xent
+from protofission.methods.parts.contrast import class_contrast, nt_xent
+from protofission.methods.parts.entropy import negative_entropy
+from protofission.methods.parts.ramps import linear_ramp
 from protofission.models.heads import HeadSpec
 
 
@@ -48,8 +48,8 @@ class OpenCon(Method[OpenConTargets]):
     """An image is taken for novel where its cosine with the nearest seen prototype is below this
     quantile of the labeled images'."""
     novel_among: Literal["novel", "all"] = "novel"
-    """Where its class is looked for: among the novel prototypes (the paper), or among all, so that
-    it has none where a seen one is nearest (after the paper's code)."""
+    """Candidates for its class: the novel prototypes (the paper), or all, so that it has none
+    where a seen one is nearest (after the paper's code)."""
     entropy_weight: float = 0.05
     """Multiplies the negative entropy of the mean probability."""
     momentum: float = 0.9
@@ -94,7 +94,7 @@ class OpenCon(Method[OpenConTargets]):
         vectors = step.output.features
         first, second = step.unlabeled(vectors, 0), step.unlabeled(vectors, 1)
         labeled = torch.cat([step.labeled(vectors, view) for view in range(2)])
-        begun = min(step.progress / self.novel_ramp, 1.0) if self.novel_ramp else 1.0
+        ramp = linear_ramp(step.progress, self.novel_ramp)
         return (
             Term("views", nt_xent(first, second, self.views_temperature), self.views_weight),
             Term(
@@ -107,13 +107,13 @@ class OpenCon(Method[OpenConTargets]):
                 class_contrast(
                     torch.cat([first, second]), targets.novel.repeat(2), self.novel_temperature
                 ),
-                begun * self.novel_weight,
+                ramp * self.novel_weight,
             ),
         )
 
     @torch.no_grad()
     def update(self, step: Step, targets: OpenConTargets) -> None:
-        """Move each prototype towards the first views of the images of its class.
+        """Move each prototype toward the first views of the images of its class.
 
         p = unit( m^n p + (1 - m^n) mean ), for the n images of its class in the batch.
         """

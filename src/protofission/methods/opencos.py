@@ -1,4 +1,4 @@
-"""OpenCoS: cosines to the labeled classes' means part the pool; each part learns in its way."""
+"""OpenCoS: pseudo-labels for images of the pool near a class mean, soft labels for the rest."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from protofission.methods.base import Method, Traits, label_rows
 
 @dataclass(frozen=True)
 class OpenCosTargets(Targets):
-    """What features and weak views say of the unlabeled images."""
+    """Partition and pseudo-labels of the unlabeled images, by features and weak views."""
 
     pseudo_labels: Tensor
     """(U,) in [0, S)."""
     inside: Tensor
     """(U,): 1 where the image is of a seen class by its features, else 0."""
     trusted: Tensor
-    """(U,): 1 where it is, and its pseudo-label is learnt, else 0."""
+    """(U,): 1 where it is, and its pseudo-label is learned, else 0."""
     soft_labels: Tensor
     """(U, S): what an image of no seen class is to give."""
 
@@ -83,7 +83,7 @@ class OpenCos(Method[OpenCosTargets]):
             sums.index_add_(0, own, output.features.double())
             start += len(own)
         means.copy_(sums / survey.labels.bincount(minlength=len(means))[:, None].clamp_min(1))
-        cosines = [nearness(output.features, means).amax(-1) for output in survey.labeled]
+        cosines = [class_cosines(output.features, means).amax(-1) for output in survey.labeled]
         deviation, usual = torch.std_mean(torch.cat(cosines), correction=0)
         memory.get_buffer("usual").copy_(usual)
         memory.get_buffer("deviation").copy_(deviation)
@@ -94,7 +94,7 @@ class OpenCos(Method[OpenCosTargets]):
         means, usual, deviation = (
             step.memory.get_buffer(name) for name in ("means", "usual", "deviation")
         )
-        cosines = nearness(step.unlabeled(step.output.features, 0), means)
+        cosines = class_cosines(step.unlabeled(step.output.features, 0), means)
         inside = cosines.amax(-1) >= usual - self.deviations * deviation
         confidence, pseudo_labels = self.sigma.probs(step.unlabeled(step.logits, 0)).max(-1)
         trusted = inside & (confidence >= self.threshold)
@@ -121,9 +121,9 @@ class OpenCos(Method[OpenCosTargets]):
     @torch.no_grad()
     def ood_score(self, output: Output, memory: nn.Module, num_seen: int) -> Tensor:
         """(N,): - the cosine to the nearest class mean."""
-        return -nearness(output.features, memory.get_buffer("means")).amax(-1)
+        return -class_cosines(output.features, memory.get_buffer("means")).amax(-1)
 
 
-def nearness(features: Tensor, means: Tensor) -> Tensor:
+def class_cosines(features: Tensor, means: Tensor) -> Tensor:
     """(N, S): the cosine of each row to each class mean."""
     return unit(features) @ unit(means).T

@@ -1,4 +1,4 @@
-"""OpenLDN: novel classes by pairs that a net finds alike, then training as if all were known."""
+"""OpenLDN: novel classes from pairs that a net finds similar, then closed-world training."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from protofission.core.records import (
 )
 from protofission.fission import WIDEST, check_sizes, unit
 from protofission.methods.base import Adam, Method, Traits, label_rows
-from protofission.methods.orca import negative_entropy
-from protofission.methods.parts.inner_step import SmallNet, after_step, net_of
+from protofission.methods.parts.entropy import negative_entropy
+from protofission.methods.parts.inner_step import SmallNet, net_of, output_after_step
 
 MOST = 1000
 """Images of the pool that a novel class can choose for the second stage."""
@@ -83,7 +83,7 @@ class OpenLDNTargets(Targets):
     pseudo: Tensor
     """(U, C): the probabilities that the strong view is to give."""
     trusted: Tensor
-    """(U,): 1 where these are learnt, else 0."""
+    """(U,): 1 where these are learned, else 0."""
     features: Tensor
     """(L + U, D): of the first views, labeled images first."""
     likeness: Tensor
@@ -105,7 +105,7 @@ class OpenLDN(Method[OpenLDNTargets]):
     unlabeled_weight: float = 1.0
     """Multiplies the risk of pseudo-labels on strong views, in both stages."""
     base_threshold: float = 0.5
-    """First stage: a hard pseudo-label is learnt from this probability on."""
+    """First stage: a hard pseudo-label is learned from this probability on."""
     base_share: float = 0.6
     """The share of training after which the second stage begins; with 1 there is none."""
     chosen_share: float = 0.1
@@ -113,7 +113,7 @@ class OpenLDN(Method[OpenLDNTargets]):
     sharpen_temperature: float = 0.4
     """Second stage: divides the logits of the weak view that the strong view is to meet."""
     closed_threshold: float = 0.8
-    """Second stage: a sharpened pseudo-label is learnt from this probability on."""
+    """Second stage: a sharpened pseudo-label is learned from this probability on."""
     inner_rate: float = 0.001
     """The length of the inner step: its learning rate."""
     net_rate: float = 1e-4
@@ -209,5 +209,5 @@ class OpenLDN(Method[OpenLDNTargets]):
         def inner(output: Output) -> Tensor:
             return total(self.risk(step, compared, output.logits))
 
-        logits = after_step(step, inner, self.inner_rate).logits
+        logits = output_after_step(step, inner, self.inner_rate).logits
         return (Term("outer", self.sigma.risk(step.labeled(logits), step.labels).mean()),)

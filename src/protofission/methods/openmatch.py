@@ -1,55 +1,29 @@
-"""OpenMatch: a one-vs-all head beside the classifier says which images FixMatch may learn from."""
+"""OpenMatch: a one-vs-all head beside the classifier selects the images for FixMatch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Output, Sizes, Step, Targets, Term, Terms, Views
-from protofission.fission import random_directions
 from protofission.methods.base import Method, Traits, label_rows
-
-
-class Verdicts(NamedTuple):
-    """What one-vs-all heads say of each row and class, as log-probabilities."""
-
-    inside: Tensor
-    """(N, S): log of the probability that the row is of the class."""
-    outside: Tensor
-    """(N, S): log of the probability that it is not."""
-
-
-class OneVsAll(nn.Module):
-    """Two logits a class, "of it" and "not of it", linear in the features and without a bias."""
-
-    def __init__(self, num_features: int, num_seen: int, generator: torch.Generator) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(
-            random_directions(num_seen, 2, num_features, generator=generator)
-        )
-
-    def forward(self, features: Tensor) -> Verdicts:
-        """(N, D) features to the softmax over the two logits of each class."""
-        logits = torch.einsum("nd,scd->nsc", features, self.weight)
-        odds = logits[..., 0] - logits[..., 1]
-        return Verdicts(F.logsigmoid(odds), F.logsigmoid(-odds))
+from protofission.methods.parts.one_vs_all import OneVsAll, OneVsAllOutput, ova_loss
 
 
 @dataclass(frozen=True)
 class OpenMatchTargets(Targets):
-    """What the first weak views say of the unlabeled images."""
+    """Pseudo-labels and inliers among the unlabeled images, by their first weak views."""
 
     pseudo_labels: Tensor
     """(U,) in [0, S)."""
     inliers: Tensor
     """(U,): 1 where the image is taken for one of a seen class, else 0; all 0 in the warm-up."""
     trusted: Tensor
-    """(U,): 1 where it is an inlier whose pseudo-label is learnt, else 0."""
+    """(U,): 1 where it is an inlier whose pseudo-label is learned, else 0."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +31,7 @@ class OpenMatch(Method[OpenMatchTargets]):
     """Classifier and one-vs-all heads on the same features; FixMatch on the inliers alone."""
 
     threshold: float = 0.0
-    """An inlier's pseudo-label is learnt from this probability on: from 0, always."""
+    """An inlier's pseudo-label is learned from this probability on: from 0, always."""
     unknown_below: float = 0.5
     """An image is an inlier where the outlier probability of its likeliest class is below this."""
     fix_warmup: float = 0.02
@@ -87,7 +61,7 @@ class OpenMatch(Method[OpenMatchTargets]):
     def decide(self, step: Step) -> OpenMatchTargets:
         """Pseudo-label by the classifier, inlier by the one-vs-all head of that class."""
         confidence, pseudo_labels = self.sigma.probs(step.unlabeled(step.logits, 0)).max(-1)
-        outside = _verdicts(step.memory, step.unlabeled(step.output.features, 0)).outside
+        outside = _answers(step.memory, step.unlabeled(step.output.features, 0)).outside
         unknown = outside.gather(1, pseudo_labels[:, None])[:, 0].exp()
         inliers = (unknown < self.unknown_below) & (step.progress >= self.fix_warmup)
         trusted = inliers & (confidence >= self.threshold)
@@ -108,9 +82,9 @@ class OpenMatch(Method[OpenMatchTargets]):
 
     def other_terms(self, step: Step, targets: OpenMatchTargets) -> Terms:
         """The losses of the one-vs-all heads."""
-        verdicts = _verdicts(step.memory, step.output.features)
-        first, second = (Verdicts(*(step.unlabeled(v, n) for v in verdicts)) for n in (0, 1))
-        labeled = Verdicts(*(step.labeled(v) for v in verdicts))
+        answers = _answers(step.memory, step.output.features)
+        first, second = (OneVsAllOutput(*(step.unlabeled(v, n) for v in answers)) for n in (0, 1))
+        labeled = OneVsAllOutput(*(step.labeled(v) for v in answers))
         entropy = (ova_entropy(first) + ova_entropy(second)) / 2
         return (
             Term("ova", ova_loss(labeled, step.labels).mean(), self.ova_weight),
@@ -121,28 +95,21 @@ class OpenMatch(Method[OpenMatchTargets]):
     @torch.no_grad()
     def ood_score(self, output: Output, memory: nn.Module, num_seen: int) -> Tensor:
         """(N,): the log-odds of the outlier probability of the predicted class."""
-        verdicts = _verdicts(memory, output.features)
+        answers = _answers(memory, output.features)
         predicted = output.logits.argmax(-1, keepdim=True)
-        return (verdicts.outside - verdicts.inside).gather(1, predicted)[:, 0]
+        return (answers.outside - answers.inside).gather(1, predicted)[:, 0]
 
 
-def _verdicts(memory: nn.Module, features: Tensor) -> Verdicts:
-    return cast(Verdicts, memory(features))
+def _answers(memory: nn.Module, features: Tensor) -> OneVsAllOutput:
+    return cast(OneVsAllOutput, memory(features))
 
 
-def ova_loss(verdicts: Verdicts, labels: Tensor) -> Tensor:
-    """(L,): -log p(of y) - min over c != y of log p(not of c), the hardest negative alone."""
-    positive = -verdicts.inside.gather(1, labels[:, None])[:, 0]
-    own = F.one_hot(labels, verdicts.outside.shape[1]).bool()
-    return positive + (-verdicts.outside).masked_fill(own, 0).amax(1)
-
-
-def ova_entropy(verdicts: Verdicts) -> Tensor:
+def ova_entropy(answers: OneVsAllOutput) -> Tensor:
     """(N,): the entropy of the two-way answers, averaged over the classes."""
-    inside, outside = verdicts
+    inside, outside = answers
     return -(inside.exp() * inside + outside.exp() * outside).mean(1)
 
 
-def soft_consistency(first: Verdicts, second: Verdicts) -> Tensor:
+def soft_consistency(first: OneVsAllOutput, second: OneVsAllOutput) -> Tensor:
     """(N,): |p - p'|^2 of two views' two-way answers (p, 1 - p), summed over the classes."""
     return 2 * (first.inside.exp() - second.inside.exp()).square().sum(1)

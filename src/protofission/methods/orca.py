@@ -1,4 +1,4 @@
-"""ORCA: seen classes by a margin that waits for the novel ones, novel classes by pairs."""
+"""ORCA: cross entropy with an adaptive margin for seen classes, pairs for novel ones."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
 from protofission.core.threads import all_threads
 from protofission.methods.base import Method, Traits
+from protofission.methods.parts.entropy import negative_entropy
 from protofission.models.heads import HeadSpec
 
 
@@ -38,7 +39,7 @@ class Orca(Method[OrcaTargets]):
     pair_weight: float = 1.0
     """Multiplies the pairwise loss, Eq. 11."""
     pair_space: Literal["feature", "logit", "prob"] = "feature"
-    """Where an unlabeled image's nearest neighbour is looked for, by cosine."""
+    """The space in which an unlabeled image's nearest neighbor is searched, by cosine."""
     pair_labeled: bool = True
     """Whether labeled images have partners too, or unlabeled ones only."""
     pair_detach: bool = False
@@ -137,17 +138,12 @@ def pair_loss(log_probs: Tensor, partner_log_probs: Tensor) -> Tensor:
     return -(log_probs + partner_log_probs).logsumexp(-1)
 
 
-def negative_entropy(probs: Tensor) -> Tensor:
-    """-H(p) = sum p log p, over the last dimension."""
-    return (probs * probs.clamp_min(torch.finfo(probs.dtype).tiny).log()).sum(-1)
-
-
 def class_partners(labels: Tensor, generator: torch.Generator) -> Tensor:
     """(L,): for each image another one of its class, drawn evenly; itself where it is alone."""
     draw = torch.rand(len(labels), len(labels), generator=generator).to(labels.device)
     draw = draw.masked_fill(labels[:, None] != labels, -1.0)
     draw.fill_diagonal_(-0.5)
-    return _largest(draw)
+    return _argmax(draw)
 
 
 def nearest_partners(space: Tensor, first: int = 0) -> Tensor:
@@ -156,11 +152,11 @@ def nearest_partners(space: Tensor, first: int = 0) -> Tensor:
     with all_threads():
         cosines = units[first:] @ units.T
     cosines[:, first:].fill_diagonal_(-torch.inf)
-    return _largest(cosines)
+    return _argmax(cosines)
 
 
-def _largest(rows: Tensor) -> Tensor:
-    """(N,): the place of the largest number of each row."""
+def _argmax(rows: Tensor) -> Tensor:
+    """(N,): the index of the largest value of each row."""
     if rows.device.type == "cpu" and rows.dtype == torch.float32:
         return torch.from_numpy(rows.numpy().argmax(1))  # torch compares one number after another
     return rows.argmax(1)

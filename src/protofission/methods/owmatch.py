@@ -1,4 +1,4 @@
-"""OwMatch: balanced self-labels that keep to the labels, and thresholds that follow each class."""
+"""OwMatch: balanced self-labels conditioned on the labels, and thresholds for each class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OwMatchTargets(Targets):
     pseudo_labels: Tensor
     """(L + U,) in [0, C)."""
     trusted: Tensor
-    """(L + U,): 1 where the pseudo-label is learnt, else 0."""
+    """(L + U,): 1 where the pseudo-label is learned, else 0."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class OwMatch(Method[OwMatchTargets]):
     sharpness: float = 0.05
     """epsilon: divides the cosines before they are balanced; the less, the harder a self-label."""
     rounds: int = 10
-    """Of Sinkhorn-Knopp."""
+    """Iterations of Sinkhorn-Knopp."""
     queue: int = 1024
     """Rows that are balanced together: the batch's, and as many earlier ones as there is room."""
     conditional: bool = True
@@ -79,7 +79,7 @@ class OwMatch(Method[OwMatchTargets]):
         images = step.layout.labeled + step.layout.unlabeled
         earlier = min(int(step.memory.get_buffer("queued")), max(self.queue - images, 0))
         codes = [
-            balanced(torch.cat([old[self.queue - earlier :], new]) / self.sharpness, self.rounds)
+            balance(torch.cat([old[self.queue - earlier :], new]) / self.sharpness, self.rounds)
             for old, new in zip(step.memory.get_buffer("earlier"), self.scores(step), strict=True)
         ]
         confidence, pseudo_labels = self.sigma.probs(step.both(step.logits, 1)).max(-1)
@@ -145,7 +145,7 @@ class OwMatch(Method[OwMatchTargets]):
         shares.lerp_(means[:, 1:][groups, heads].to(shares), share[groups].to(shares))
 
 
-def balanced(scores: Tensor, rounds: int) -> Tensor:
+def balance(scores: Tensor, rounds: int) -> Tensor:
     """(M, C): exp(scores) scaled by row and by column until all columns have the same sum.
 
     Rows come last in a round, so that each sums to 1 exactly (Sinkhorn-Knopp).

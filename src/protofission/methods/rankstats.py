@@ -1,4 +1,4 @@
-"""RankStats (AutoNovel): two images are one class if the same features are largest in both."""
+"""RankStats (AutoNovel): pairs of images are alike if the same features are largest in both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Step, Targets, Term, Terms, Views
 from protofission.fission import check_sizes
 from protofission.methods.base import Method, Traits, label_rows
-from protofission.methods.parts.ramps import risen
+from protofission.methods.parts.ramps import gaussian_ramp
 
 TINY = 1e-7
 """Added to a probability under a logarithm."""
@@ -25,8 +25,8 @@ class RankStatsTargets(Targets):
     """(U, U): 1 where they are, else 0."""
     begun: bool
     """Whether unlabeled images are looked at: before, labels alone shape the features."""
-    risen: float
-    """In (0, 1]: how far the agreement of views has come to count."""
+    ramp: float
+    """In (0, 1]: multiplies the agreement of views."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class RankStats(Method[RankStatsTargets]):
             torch.where(taken, hard, labels),
             alike.to(confidence),
             begun,
-            risen(progress, self.ramp),
+            gaussian_ramp(progress, self.ramp),
         )
 
     def risk(self, step: Step, targets: RankStatsTargets, logits: Tensor) -> Terms:
@@ -94,7 +94,7 @@ class RankStats(Method[RankStatsTargets]):
         return (
             Term("supervised", self.sigma.risk(known, step.labels).mean()),
             Term("pairs", pairs.mean(), self.pair_weight),
-            Term("views", targets.risen * gaps.mean(), self.view_weight),
+            Term("views", targets.ramp * gaps.mean(), self.view_weight),
         )
 
 

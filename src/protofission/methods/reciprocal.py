@@ -24,12 +24,12 @@ class Rpl(Method[Targets]):
     open_weight: float = 0.1
     """Multiplies the open-space risk."""
     reject_by: Literal["probability", "distance"] = "probability"
-    """What tells strangers: that no class is probable, or that no reciprocal point is far."""
+    """The rejection rule: no class is probable, or no reciprocal point is far."""
 
     traits = Traits(head=HeadSpec("reciprocal"))  # sim = |f - r|^2 / D
 
     def check(self, head: HeadSpec) -> None:
-        """Its losses are distances from reciprocal points."""
+        """Refuse any other head: the losses are distances from reciprocal points."""
         super().check(head)
         require(
             head.kind == self.traits.head.kind,
@@ -82,7 +82,7 @@ class Arpl(Rpl):
     reject_by: Literal["probability", "distance"] = "distance"
     """As with RPL; here the distance counts the angle too."""
     margin: float = 1.0
-    """How far within the radius a class is to stay; the paper's formula has 0, its code 1."""
+    """The distance within the radius that a class keeps; the paper's formula has 0, its code 1."""
 
     traits = Traits(head=HeadSpec("reciprocal-dot", temperature=1.0))  # sim = |f - r|^2 / D - f r
 

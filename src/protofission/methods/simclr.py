@@ -1,16 +1,15 @@
-"""SimCLR: two views of an image agree, views of different images do not. No label is read."""
+"""SimCLR: contrastive learning from two views of each unlabeled image; no label is read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from protofission.core.records import Step, Targets, Term, Terms, Views
 from protofission.methods.base import Method, Traits, label_rows
+from protofission.methods.parts.contrast import nt_xent
 from protofission.models.heads import HeadSpec
 
 
@@ -52,17 +51,3 @@ class SimCLRKMeans(SimCLR):
         """Classes are clusters of the features."""
         views = Views(labeled=(), unlabeled=(self.view, self.view))
         return replace(super().traits, views=views, novel="cluster")
-
-
-def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
-    """-log of the other view's softmax share among the 2U - 1 other vectors, averaged over all 2U.
-
-    Args:
-        first, second: (U, P), row by row two views of the same image.
-    """
-    unit = F.normalize(torch.cat([first, second]), dim=-1)
-    images = len(first)
-    itself = torch.eye(2 * images, dtype=torch.bool, device=unit.device)
-    logits = (unit @ unit.T / temperature).masked_fill(itself, -torch.inf)
-    other_view = torch.arange(2 * images, device=unit.device).roll(images)
-    return F.cross_entropy(logits, other_view)

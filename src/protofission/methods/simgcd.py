@@ -1,4 +1,4 @@
-"""SimGCD: each view learns what the other says, sharpened, while all heads stay in use."""
+"""SimGCD: self-distillation between two views, with an entropy that keeps all heads in use."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 from protofission.fission import WIDEST, check_sizes, random_directions
 from protofission.methods.base import Method, Traits, label_rows
-from protofission.methods.orca import negative_entropy
-from protofission.methods.parts.contrast import class_contrast
-from protofission.methods.simclr import nt_xent
+from protofission.methods.parts.contrast import class_contrast, nt_xent
+from protofission.methods.parts.entropy import negative_entropy
+from protofission.methods.parts.ramps import linear_ramp
 from protofission.models.heads import HeadSpec
 
 
 @dataclass(frozen=True)
 class SimGCDTargets(Targets):
-    """What the other views say."""
+    """Soft targets, by the other view of each image."""
 
     teachers: Tensor
     """(N, C): the sharpened probabilities of each row's other view."""
@@ -78,17 +78,17 @@ class SimGCD(Method[SimGCDTargets]):
     @torch.no_grad()
     def decide(self, step: Step) -> SimGCDTargets:
         """Teachers by the other view, hard classes for L_div."""
-        said = (step.output.nearest / self.temperature_at(step.progress)).softmax(-1)
+        teachers = (step.output.nearest / self.temperature_at(step.progress)).softmax(-1)
         classes = label_rows(step)
         confidence, hard = self.sigma.probs(step.logits).max(-1)
         sure = torch.where(confidence >= self.hard_threshold, hard, NO_CLASS)
         for view in range(step.layout.unlabeled_views):
             classes[step.layout.unlabeled_rows(view)] = step.unlabeled(sure, view)
-        return SimGCDTargets(classes, torch.cat([step.both(said, 1), step.both(said, 0)]))
+        return SimGCDTargets(classes, torch.cat([step.both(teachers, 1), step.both(teachers, 0)]))
 
     def temperature_at(self, progress: float) -> float:
         """The teacher's temperature: a line over the warm-up, then constant."""
-        done = min(progress / self.teacher_warmup, 1.0) if self.teacher_warmup else 1.0
+        done = linear_ramp(progress, self.teacher_warmup)
         return self.start_temperature + done * (self.teacher_temperature - self.start_temperature)
 
     def risk(self, step: Step, targets: SimGCDTargets, logits: Tensor) -> Terms:
@@ -108,7 +108,7 @@ class SimGCD(Method[SimGCDTargets]):
         )
 
     def other_terms(self, step: Step, targets: SimGCDTargets) -> Terms:
-        """On projected features: views of an image agree, and images of a class do."""
+        """Contrasts of views and of classes, on projected features."""
         projected = step.memory.get_submodule("projection")(step.output.features)
         views = nt_xent(step.both(projected, 0), step.both(projected, 1), self.contrast_temperature)
         labeled = torch.cat([step.labeled(projected, 0), step.labeled(projected, 1)])

@@ -1,4 +1,4 @@
-"""STEP: a projection that keeps neighbours together and pulls everything else apart."""
+"""STEP, structure-keep unzipping: a projection for OOD scores that keeps neighbors together."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from protofission.models.heads import squared_distances
 
 
 @dataclass(frozen=True)
-class UnzippingTargets(Targets):
-    """What the projection learns by: features without gradient, and who is near whom."""
+class StepOODTargets(Targets):
+    """Features without gradient, and their neighbors, for the projection to learn by."""
 
     rows: Tensor
     """(L + U, D): features of all images, labeled first."""
@@ -27,8 +27,8 @@ class UnzippingTargets(Targets):
     """(L + U, K): the squares of these distances."""
 
 
-class Unzipped(nn.Module):
-    """The projection P, and what the last survey found."""
+class StepOODMemory(nn.Module):
+    """The projection P, and the whitening and class centers of the last survey."""
 
     whitening: Tensor
     centres: Tensor
@@ -41,20 +41,20 @@ class Unzipped(nn.Module):
 
 
 @dataclass(frozen=True)
-class Unzipping(Method[UnzippingTargets]):
+class StepOOD(Method[StepOODTargets]):
     """Labels teach the classifier; beside it, P learns the space in which OOD is far away.
 
     With P_MD' P_MD = (Sigma + ridge I)^-1, Sigma the covariance of all labeled features, the
     distance MD(x, y) = |P_MD (x - y)| says which K images of a batch are the nearest to each. Then
-    keep = mean over neighbours of max(0, |P x - P n|^2 - MD(x, n)^2) and
+    keep = mean over neighbors of max(0, |P x - P n|^2 - MD(x, n)^2) and
     unzip = max(0, margin - mean over all pairs of |P x - P y|^2 / D).
-    Neither reaches the features. An image is as OOD as P x is far from its nearest class centre.
+    Neither reaches the features. An image is as OOD as P x is far from its nearest class center.
     """
 
     neighbours: int = 2
     """K, among the images of a batch."""
     keep_weight: float = 1.0
-    """Multiplies the loss that keeps neighbours as near as they were."""
+    """Multiplies the loss that keeps neighbors as near as they were."""
     unzip_weight: float = 1.0
     """Multiplies the loss that pulls all images apart."""
     margin: float = 3.0
@@ -83,14 +83,14 @@ class Unzipping(Method[UnzippingTargets]):
             memory_optimizer=Adam(self.projection_rate, 1e-4),
         )
 
-    def memory(self, sizes: Sizes, generator: torch.Generator) -> Unzipped:
-        """P at random, Sigma = I - ridge I, all centres at 0."""
-        return Unzipped(sizes.num_features, sizes.num_seen, generator)
+    def memory(self, sizes: Sizes, generator: torch.Generator) -> StepOODMemory:
+        """P at random, Sigma = I - ridge I, all centers at 0."""
+        return StepOODMemory(sizes.num_features, sizes.num_seen, generator)
 
     @torch.no_grad()
     def survey(self, memory: nn.Module, survey: Survey) -> None:
         """P_MD by a Cholesky factor of the covariance, and the mean of each class."""
-        kept = cast(Unzipped, memory)
+        kept = cast(StepOODMemory, memory)
         classes, width = kept.centres.shape
         sums = kept.centres.new_zeros(classes, width, dtype=torch.float64)
         squares = sums.new_zeros(width, width)
@@ -116,21 +116,21 @@ class Unzipping(Method[UnzippingTargets]):
         kept.centres.copy_(sums / counts.clamp_min(1))
 
     @torch.no_grad()
-    def decide(self, step: Step) -> UnzippingTargets:
-        """The graph of neighbours."""
+    def decide(self, step: Step) -> StepOODTargets:
+        """The graph of neighbors."""
         rows = step.both(step.output.features).detach()
-        white = rows @ cast(Unzipped, step.memory).whitening.T
+        white = rows @ cast(StepOODMemory, step.memory).whitening.T
         far = squared_distances(white, white).fill_diagonal_(torch.inf)
         nearest = far.topk(min(self.neighbours, len(rows) - 1), largest=False)
-        return UnzippingTargets(label_rows(step), rows, nearest.indices, nearest.values)
+        return StepOODTargets(label_rows(step), rows, nearest.indices, nearest.values)
 
-    def risk(self, step: Step, targets: UnzippingTargets, logits: Tensor) -> Terms:
+    def risk(self, step: Step, targets: StepOODTargets, logits: Tensor) -> Terms:
         """R on the weak view of the labeled images."""
         return (Term("supervised", self.sigma.risk(step.labeled(logits), step.labels).mean()),)
 
-    def other_terms(self, step: Step, targets: UnzippingTargets) -> Terms:
+    def other_terms(self, step: Step, targets: StepOODTargets) -> Terms:
         """Keep and unzip, which P alone learns by."""
-        projected = targets.rows @ cast(Unzipped, step.memory).projection.T
+        projected = targets.rows @ cast(StepOODMemory, step.memory).projection.T
         gaps = projected[:, None] - projected[targets.neighbours]
         stretched = (gaps.square().sum(-1) - targets.distances).clamp_min(0)
         spread = 2 * projected.var(0).mean()  # the mean over all pairs of two different images
@@ -141,7 +141,7 @@ class Unzipping(Method[UnzippingTargets]):
 
     @torch.no_grad()
     def ood_score(self, output: Output, memory: nn.Module, num_seen: int) -> Tensor:
-        """(N,): the distance from the nearest class centre, in the space of P."""
-        kept = cast(Unzipped, memory)
+        """(N,): the distance from the nearest class center, in the space of P."""
+        kept = cast(StepOODMemory, memory)
         places, centres = output.features @ kept.projection.T, kept.centres @ kept.projection.T
         return squared_distances(places, centres).amin(-1).sqrt()

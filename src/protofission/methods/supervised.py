@@ -1,4 +1,4 @@
-"""Labels only: the control that every method has to beat."""
+"""Supervised training on the labels only: the baseline of every other method."""
 
 from __future__ import annotations
 

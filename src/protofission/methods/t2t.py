@@ -1,4 +1,4 @@
-"""T2T, Trash to Treasure: does an image match its predicted class? What does is learnt from."""
+"""T2T, Trash to Treasure: pseudo-labels for images that a net matches with their class."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from protofission.core.records import (
 )
 from protofission.fission import WIDEST, check_sizes
 from protofission.methods.base import Method, Traits, label_rows
-from protofission.methods.parts.linear_map import Map
-from protofission.methods.simclr import nt_xent
+from protofission.methods.parts.contrast import nt_xent
+from protofission.methods.parts.linear_map import LinearMap
+from protofission.methods.parts.ramps import linear_ramp
 
 
 @dataclass(frozen=True)
-class TrashTargets(Targets):
-    """What the weak views say."""
+class T2TTargets(Targets):
+    """Pseudo-labels and hard negatives, by the weak views."""
 
     hard: Tensor
     """(L,): the likeliest wrong class of each labeled image."""
@@ -42,7 +43,7 @@ class TrashTargets(Targets):
 
 
 class Matching(nn.Module):
-    """Does an image match a class? Two layers over its features and the class's embedding.
+    """The matching net: two layers over an image's features and a class's embedding.
 
     Beside it the projection in which the pretext task compares images, and the threshold.
     """
@@ -53,10 +54,10 @@ class Matching(nn.Module):
         self, width: int, num_classes: int, hidden: int, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self.images = Map(width, hidden, generator)
+        self.images = LinearMap(width, hidden, generator)
         self.classes = nn.Parameter(torch.randn(num_classes, hidden, generator=generator))
-        self.score = Map(hidden, 1, generator)
-        self.projection = Map(width, hidden, generator)
+        self.score = LinearMap(hidden, 1, generator)
+        self.projection = LinearMap(width, hidden, generator)
         self.register_buffer("threshold", torch.full((), 0.5))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -66,7 +67,7 @@ class Matching(nn.Module):
 
 
 @dataclass(frozen=True)
-class T2T(Method[TrashTargets]):
+class T2T(Method[T2TTargets]):
     """A pretext task for the whole pool; pseudo-labels for images that match a class.
 
     matching: binary cross entropy of an image with its class (1), the likeliest wrong class (0) and
@@ -128,10 +129,10 @@ class T2T(Method[TrashTargets]):
         """The share of their weights that the pool's losses have: 0, then rising to 1."""
         if progress < self.warmup:
             return 0.0
-        return min((progress - self.warmup) / self.ramp, 1.0) if self.ramp else 1.0
+        return linear_ramp(progress - self.warmup, self.ramp)
 
     @torch.no_grad()
-    def decide(self, step: Step) -> TrashTargets:
+    def decide(self, step: Step) -> T2TTargets:
         """Trust by the weak view: sure of its class, and a match of it above the threshold."""
         weak = step.unlabeled(step.logits)
         confidence, likeliest = self.sigma.probs(weak).max(-1)
@@ -142,7 +143,7 @@ class T2T(Method[TrashTargets]):
         wrong = step.labeled(step.logits).scatter(1, step.labels[:, None], -torch.inf)
         classes = label_rows(step)
         classes[step.layout.unlabeled_rows(1)] = torch.where(trusted, likeliest, NO_CLASS)
-        return TrashTargets(
+        return T2TTargets(
             classes,
             hard=wrong.argmax(-1),
             likeliest=likeliest,
@@ -150,7 +151,7 @@ class T2T(Method[TrashTargets]):
             trusted=trusted.to(confidence),
         )
 
-    def risk(self, step: Step, targets: TrashTargets, logits: Tensor) -> Terms:
+    def risk(self, step: Step, targets: T2TTargets, logits: Tensor) -> Terms:
         """R of the labels, and the agreement of strong views with what weak ones say."""
         strong = step.unlabeled(logits, 1).log_softmax(-1)
         apart = (torch.xlogy(targets.probs, targets.probs) - targets.probs * strong).sum(-1)
@@ -161,7 +162,7 @@ class T2T(Method[TrashTargets]):
             Term("agreement", agreement, weight),
         )
 
-    def other_terms(self, step: Step, targets: TrashTargets) -> Terms:
+    def other_terms(self, step: Step, targets: T2TTargets) -> Terms:
         """The matching net's losses, and the pretext task on the whole pool."""
         features = step.output.features
         labeled = step.memory(step.labeled(features))

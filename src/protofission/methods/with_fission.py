@@ -43,8 +43,8 @@ class WithFission(Method[T]):
     consistency_weight: float = 0.6
     """lambda_cst: multiplies L_cst, Eq. 7."""
     consistency_negatives: Literal["same_slot", "max_slot", "all"] = "same_slot"
-    """What slot i of a row's class is compared with: slot i of the other classes, their nearest
-    slot, or all their slots (log-sum-exp). A row without a class keeps to "same_slot"."""
+    """The negatives of slot i of a row's class: slot i of the other classes, their nearest slot, or
+    all their slots (log-sum-exp). A row without a class keeps to "same_slot"."""
     diversity_weight: float = 0.001
     """lambda_div: multiplies L_div, Eq. 6, and L_ldiv, Eq. 4."""
     diversity_reduce: Literal["batch_mean", "per_sample"] = "batch_mean"
@@ -152,7 +152,7 @@ class WithFission(Method[T]):
 
     def _risks(self, step: Step, targets: T) -> tuple[Terms, Tensor]:
         """The terms of the max-logits, and L_cst, Eq. 7; in one pass where the targets are one."""
-        slots = self.compared(step.output, targets.classes)
+        slots = self.logits_by_slot(step.output, targets.classes)
         slot_targets = self.slot_targets(targets)
         if slot_targets is not targets or not self.consistency_weight:
             with _graph_if(self.consistency_weight > 0):
@@ -175,8 +175,8 @@ class WithFission(Method[T]):
         )
         return of_max, total(of_slots)
 
-    def compared(self, output: Output, classes: Tensor) -> Tensor:
-        """(N, C, V): the logits of each slot, set against what `consistency_negatives` says."""
+    def logits_by_slot(self, output: Output, classes: Tensor) -> Tensor:
+        """(N, C, V): the logits of each slot, with the negatives of `consistency_negatives`."""
         slots = output.slot_logits
         match self.consistency_negatives:
             case "same_slot":
@@ -191,7 +191,7 @@ class WithFission(Method[T]):
 
     def diversity(self, step: Step, targets: T) -> Tensor:
         """L_div, Eq. 6, over the rows that have a class."""
-        classes, assigned, num_classes = self._divided(step, targets)
+        classes, assigned, num_classes = self._diversity_inputs(step, targets)
         prior = None if self.prior is None else assigned.new_tensor(self.prior)
         if self.diversity_scope == "batch":
             return diversity_loss(
@@ -204,7 +204,7 @@ class WithFission(Method[T]):
             )
         usage, counts = class_usage(assigned, classes, num_classes)
         present = (counts > 0).to(usage)
-        divergence = kl_to_prior(self._blended(step, usage), prior)
+        divergence = kl_to_prior(self._blend(step, usage), prior)
         return (divergence * present).sum() / present.sum().clamp_min(1)
 
     @torch.no_grad()
@@ -213,16 +213,16 @@ class WithFission(Method[T]):
         self.base.update(_for_base(step), targets)
         if self.diversity_scope == "batch":
             return
-        classes, assigned, num_classes = self._divided(step, targets)
+        classes, assigned, num_classes = self._diversity_inputs(step, targets)
         usage, counts = class_usage(assigned, classes, num_classes)
         remembered = step.memory.get_buffer("usage")
-        remembered.copy_(torch.where(counts[:, None] > 0, self._blended(step, usage), remembered))
+        remembered.copy_(torch.where(counts[:, None] > 0, self._blend(step, usage), remembered))
 
     def ood_score(self, output: Output, memory: nn.Module, num_seen: int) -> Tensor | None:
         """The base's."""
         return self.base.ood_score(output, memory.get_submodule("base"), num_seen)
 
-    def _divided(self, step: Step, targets: T) -> tuple[Tensor, Tensor, int]:
+    def _diversity_inputs(self, step: Step, targets: T) -> tuple[Tensor, Tensor, int]:
         """The class of each row as L_div counts it, Eq. 5's assignment, and C."""
         classes = targets.classes
         if self.diversity_classes == "seen":
@@ -230,8 +230,8 @@ class WithFission(Method[T]):
         sims = step.output.similarities
         return classes, assignments(sims, classes, self.assign_temperature), sims.shape[1]
 
-    def _blended(self, step: Step, usage: Tensor) -> Tensor:
-        """The running mean moved towards this batch's."""
+    def _blend(self, step: Step, usage: Tensor) -> Tensor:
+        """The running mean, moved toward this batch's."""
         share = self.diversity_momentum
         return share * step.memory.get_buffer("usage") + (1 - share) * usage
 

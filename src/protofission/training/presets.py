@@ -21,7 +21,7 @@ from protofission.methods import (
     RankStats,
     SimCLRKMeans,
     SimGCD,
-    Unzipping,
+    StepOOD,
     WithFission,
     method_named,
 )
@@ -87,7 +87,7 @@ def _for_digits(method: Method[Any]) -> Method[Any]:
             return replace(method, net_rate=0.01)
         case SimGCD():
             return replace(method, projection_width=PROJECTION)
-        case Unzipping():  # a hundred steps in the place of fifteen hundred
+        case StepOOD():  # a hundred steps in the place of fifteen hundred
             return replace(method, projection_rate=0.02)
         case _:
             return method
@@ -234,7 +234,7 @@ def _for_features(method: Method[Any]) -> Method[Any]:
             return replace(method, top=3)
         case SimGCD():
             return replace(method, projection_width=PROJECTION)
-        case Unzipping():  # some hundred steps in the place of fifteen hundred
+        case StepOOD():  # some hundred steps in the place of fifteen hundred
             return replace(method, projection_rate=0.003)
         case _:
             return method

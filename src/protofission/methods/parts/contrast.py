@@ -1,4 +1,4 @@
-"""Contrast by class: vectors of one class agree, vectors of different classes do not."""
+"""Contrastive losses: of two views of an image, and of the images of a class."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from protofission.core.records import NO_CLASS
+
+
+def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """-log of the other view's softmax share among the 2U - 1 other vectors, averaged over all 2U.
+
+    Args:
+        first, second: (U, P), row by row two views of the same image.
+    """
+    unit = F.normalize(torch.cat([first, second]), dim=-1)
+    images = len(first)
+    itself = torch.eye(2 * images, dtype=torch.bool, device=unit.device)
+    logits = (unit @ unit.T / temperature).masked_fill(itself, -torch.inf)
+    other_view = torch.arange(2 * images, device=unit.device).roll(images)
+    return F.cross_entropy(logits, other_view)
 
 
 def class_contrast(vectors: Tensor, classes: Tensor, temperature: float) -> Tensor:

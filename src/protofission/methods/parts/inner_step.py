@@ -1,4 +1,4 @@
-"""What bilevel methods share: an inner step of the model, and a small net that learns by it."""
+"""The inner step of bilevel methods, and the small net that learns through it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def net_of(memory: nn.Module) -> SmallNet:
     return cast(SmallNet, memory.get_submodule("net"))
 
 
-def after_step(step: Step, loss: Callable[[Output], Tensor], rate: float) -> Output:
+def output_after_step(step: Step, loss: Callable[[Output], Tensor], rate: float) -> Output:
     """The output on the same batch with theta' = theta - rate grad_theta loss(theta).
 
     theta is the model's weights as they are, without a gradient. So what is computed from the
@@ -56,7 +56,7 @@ def after_step(step: Step, loss: Callable[[Output], Tensor], rate: float) -> Out
     """
     again = cast(Again, step.again)
     theta = {name: weight.detach().requires_grad_() for name, weight in again.weights.items()}
-    with torch.enable_grad():  # a step has slopes even where its outcome is only looked at
+    with torch.enable_grad():  # also where the outcome is only evaluated
         slopes = torch.autograd.grad(
             loss(again(theta)), list(theta.values()), create_graph=True, materialize_grads=True
         )

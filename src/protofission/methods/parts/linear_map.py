@@ -1,4 +1,4 @@
-"""A linear map, as methods keep it among their own parameters."""
+"""A linear layer for the memory of a method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from protofission.fission import random_directions
 
 
-class Map(nn.Module):
+class LinearMap(nn.Module):
     """W x + b: the rows of W start as random directions, b at 0."""
 
     def __init__(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
