@@ -15,8 +15,7 @@ from protofission.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOT_WRAPPED = ("add_a_method.md", "methods.md")
-WRAPPED = [ROOT / "CHANGELOG.md", *(page for page in PAGES if page.name not in NOT_WRAPPED)]
+WRAPPED = [ROOT / "CHANGELOG.md", *PAGES]
 WIDTH = 120
 """Characters of a line of prose."""
 
