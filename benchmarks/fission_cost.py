@@ -24,7 +24,7 @@ from protofission.core.records import Layout, Sizes, Step, total
 from protofission.core.rng import step_rng
 from protofission.fission import FissionHead
 from protofission.methods import METHODS
-from protofission.models.heads import CosineHead
+from protofission.models.heads.cosine import CosineHead
 from protofission.training.experiment import Recipe
 from protofission.training.optimizers import optimizer_of
 

@@ -28,7 +28,7 @@ from protofission.data.image_sets import TrainingData
 from protofission.fission import FissionHead
 from protofission.methods import METHODS
 from protofission.models.backbones import backbone_named
-from protofission.models.heads import CosineHead
+from protofission.models.heads.cosine import CosineHead
 from protofission.training.experiment import Experiment, Recipe, experiment_of
 from protofission.training.loop import train
 from protofission.training.state import start

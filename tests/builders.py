@@ -14,15 +14,13 @@ from torch.func import functional_call
 from protofission.core.records import Layout, Output, Prototypes, Sizes, Step
 from protofission.fission import FissionHead
 from protofission.methods import Method
-from protofission.models.heads import (
-    CosineHead,
-    DistanceHead,
-    HeadSpec,
-    LinearHead,
-    ProjectionHead,
-    ReciprocalHead,
-    StudentHead,
-)
+from protofission.models.heads import HeadSpec
+from protofission.models.heads.cosine import CosineHead
+from protofission.models.heads.distance import DistanceHead
+from protofission.models.heads.linear import LinearHead
+from protofission.models.heads.projection import ProjectionHead
+from protofission.models.heads.reciprocal import ReciprocalHead
+from protofission.models.heads.student import StudentHead
 from reference import prototypes as scalar
 from reference.methods import Key, Scene
 

@@ -8,7 +8,7 @@ import pytest
 from protofission.core import cluster_count as counting
 from protofission.core.cluster_count import Count, count_novel, count_parts
 from protofission.core.errors import InputError
-from protofission.core.kmeans import Clusters
+from protofission.core.incremental_kmeans import Clustering
 
 WIDTH = 12
 
@@ -137,7 +137,7 @@ def test_what_is_tried_adds_up(apart):
 def test_the_jaccard_index_of_a_cluster_by_hand():
     """Of six rows in two clusters, other centers put one row of the first to the second."""
     points = np.array([[0.0], [1.0], [4.0], [9.0], [10.0], [11.0]])
-    own = Clusters(np.array([[1.7], [10.0]]), np.array([0, 0, 0, 1, 1, 1]), 0.0)
+    own = Clustering(np.array([[1.7], [10.0]]), np.array([0, 0, 0, 1, 1, 1]), 0.0)
     few, counting.FEWEST = counting.FEWEST, 1
     try:
         found = counting._recurrence(own, points, np.array([[0.0], [7.0]]), known=0)
@@ -152,7 +152,7 @@ def test_known_rows_in_a_free_cluster_are_accounted_for():
     Of class 1, 1 of 2 does: as many rows are expected there as stay.
     """
     centers = np.array([[0.0], [30.0], [10.0]])
-    own = Clusters(centers, np.array([0] * 30 + [1] * 12 + [2] * 80), 0.0)
+    own = Clustering(centers, np.array([0] * 30 + [1] * 12 + [2] * 80), 0.0)
     probes = np.array([[0.0], [1.0], [2.0], [9.0], [30.0], [11.0]])
     found = counting._explained(own, probes, np.array([0, 0, 0, 0, 1, 1]), known=2)
     assert found.tolist() == pytest.approx([(30 * 2 / 3 + 12) / 80])

@@ -13,7 +13,8 @@ from protofission.core.errors import InputError
 from protofission.core.records import total
 from protofission.methods import METHODS, Cpl, Supervised, WithFission
 from protofission.methods.cpl import class_logits
-from protofission.models.heads import DistanceHead, HeadSpec
+from protofission.models.heads import HeadSpec
+from protofission.models.heads.distance import DistanceHead
 from reference import open_set as scalar
 
 close = pytest.approx

@@ -25,7 +25,7 @@ from protofission.core.records import NO_CLASS
 from protofission.methods import DS3L, Adam, WithFission
 from protofission.methods.ds3l import DS3LTargets
 from protofission.methods.parts.inner_step import net_of
-from protofission.models.heads import LinearHead
+from protofission.models.heads.linear import LinearHead
 from reference import ds3l as scalar
 from reference.inner import outer
 from reference.methods import Logits, Loss, with_fission

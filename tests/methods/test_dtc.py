@@ -16,7 +16,8 @@ from protofission.core.records import NO_CLASS, total
 from protofission.methods import DTC, WithFission
 from protofission.methods.dtc import sharpen
 from protofission.methods.parts.ramps import gaussian_ramp
-from protofission.models.heads import HeadSpec, StudentHead
+from protofission.models.heads import HeadSpec
+from protofission.models.heads.student import StudentHead
 from protofission.models.start_from_data import start_from_data
 from protofission.training.presets import preset
 from reference import dtc as scalar

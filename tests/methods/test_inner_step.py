@@ -21,7 +21,7 @@ from protofission.data.batches import Batches
 from protofission.fission import unit
 from protofission.methods import METHODS
 from protofission.methods.parts.inner_step import SmallNet, output_after_step
-from protofission.models.heads import CosineHead
+from protofission.models.heads.cosine import CosineHead
 from protofission.models.model import Model
 from protofission.training.loop import Replay, forward
 from protofission.training.state import TrainState, start

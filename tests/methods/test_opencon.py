@@ -13,7 +13,8 @@ from builders import LABELS, SEEN, UNLABELED, WIDTH, Case, make_case, normal, rn
 from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS, total
 from protofission.methods import OpenCon, Orca, WithFission
-from protofission.models.heads import AveragedHead, HeadSpec
+from protofission.models.heads import HeadSpec
+from protofission.models.heads.averaged import AveragedHead
 from protofission.models.start_from_data import start_from_data
 from protofission.training.loop import train
 from protofission.training.state import start

@@ -32,7 +32,8 @@ from protofission.methods import (
     Traits,
     WithFission,
 )
-from protofission.models.heads import CosineHead, HeadSpec
+from protofission.models.heads import HeadSpec
+from protofission.models.heads.cosine import CosineHead
 from reference import methods as scalar
 
 BASES = {name: m.base for name, m in METHODS.items() if isinstance(m, WithFission)}

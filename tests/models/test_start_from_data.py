@@ -1,4 +1,4 @@
-"""Prototypes that start from the data: k-means against its twin, the closed form of l, blobs."""
+"""Prototypes that start from the data: the closed form of l, blobs, little data, refusals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -17,17 +16,14 @@ from builders import normal, rng
 from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS
 from protofission.fission import FissionHead, combine
-from protofission.models import start_from_data as starts
-from protofission.models.heads import (
-    CosineHead,
-    DistanceHead,
-    HeadSpec,
-    LinearHead,
-    ProjectionHead,
-    ReciprocalHead,
-)
-from protofission.models.start_from_data import SHORTEST, k_means, local_parts, start_from_data
-from reference.prototypes import dot, unit
+from protofission.models.heads import HeadSpec
+from protofission.models.heads.cosine import CosineHead
+from protofission.models.heads.distance import DistanceHead
+from protofission.models.heads.fission import SHORTEST, local_parts
+from protofission.models.heads.linear import LinearHead
+from protofission.models.heads.projection import ProjectionHead
+from protofission.models.heads.reciprocal import ReciprocalHead
+from protofission.models.start_from_data import start_from_data
 
 SEEN, CLASSES, SLOTS, WIDTH = 3, 6, 3, 16
 
@@ -82,113 +78,6 @@ def test_l_is_finite_and_of_length_1_at_the_ends_of_lambda(delta):
     head = FissionHead(WIDTH, CLASSES, SLOTS, delta=delta, generator=rng(0))
     start_from_data(head, *scene(), SEEN, seed=0)
     assert_close(head.l.norm(dim=-1), torch.ones(CLASSES, SLOTS))
-
-
-# --- k-means
-
-
-def scalar_k_means(rows, owners, centres, rounds):
-    """Members, centres and costs of spherical k-means without empty clusters, row by row."""
-    costs = []
-    for _ in range(rounds):
-        members = [
-            owner if owner >= 0 else max(range(len(centres)), key=lambda k: dot(row, centres[k]))
-            for row, owner in zip(rows, owners, strict=True)
-        ]
-        costs.append(sum(1 - dot(r, centres[k]) for r, k in zip(rows, members, strict=True)))
-        for k in range(len(centres)):
-            own = [row for row, member in zip(rows, members, strict=True) if member == k]
-            centres[k] = unit([math.fsum(column) for column in zip(*own, strict=True)])
-    return members, centres, costs
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_k_means_equals_its_twin(seed):
-    rows = F.normalize(normal(30, 4, seed=seed), dim=-1)
-    owners = torch.tensor([0, 0, 0, 1, 1] + [NO_CLASS] * 25)
-    found = k_means(rows, owners, rows[[0, 3, 10, 20]])
-    members, centres, costs = scalar_k_means(
-        rows.tolist(), owners.tolist(), rows[[0, 3, 10, 20]].tolist(), len(found.costs)
-    )
-    assert 2 < len(found.costs) < starts.ROUNDS
-    assert found.members.tolist() == members
-    assert found.members[:5].tolist() == [0, 0, 0, 1, 1]
-    assert_close(found.centres, torch.tensor(centres, dtype=torch.float64))
-    assert found.costs == pytest.approx(costs)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_k_means_in_the_ball_is_that_of_scikit_learn(seed):
-    rows = normal(60, 4, seed=seed)
-    rows = (rows - rows.mean(0)) / 9
-    found = k_means(rows, torch.full((60,), NO_CLASS), rows[:5], starts.BALL)
-    same = KMeans(5, init=rows[:5].numpy(), n_init=1, tol=0).fit(rows.numpy())
-    assert found.members.tolist() == same.labels_.tolist()
-    assert_close(found.centres, torch.from_numpy(same.cluster_centers_))
-    assert found.costs[-1] == pytest.approx(same.inertia_)
-    assert all(b <= a + 1e-12 for a, b in zip(found.costs, found.costs[1:], strict=False))
-
-
-@settings(max_examples=40)
-@given(seed=some.integers(0, 10**6), clusters=some.integers(1, 8), copies=some.integers(0, 4))
-def test_costs_never_rise_and_owned_rows_stay(seed, clusters, copies):
-    """Also with rows that repeat, and with centres that nobody is near to at first."""
-    rows = F.normalize(normal(20, 3, seed=seed), dim=-1)
-    rows = torch.cat([rows, rows[:copies].repeat(2, 1)])
-    centres = F.normalize(normal(clusters, 3, seed=seed + 1).abs(), dim=-1)
-    owners = torch.full((len(rows),), NO_CLASS)
-    owners[:6] = torch.arange(6) % clusters
-    found = k_means(rows, owners, centres)
-    assert all(b <= a + 1e-9 for a, b in zip(found.costs, found.costs[1:], strict=False))
-    assert torch.equal(found.members[:6], owners[:6])
-    assert found.members.unique().tolist() == list(range(clusters))
-    assert_close(found.centres.norm(dim=-1), torch.ones(clusters, dtype=torch.float64))
-
-
-def test_empty_clusters_start_anew_at_the_farthest_rows():
-    axes = torch.eye(4, dtype=torch.float64)
-    rows = F.normalize(axes.repeat_interleave(5, 0) + 0.05 * normal(20, 4), dim=-1)
-    found = k_means(rows, torch.full((20,), NO_CLASS), rows[[0, 0, 0, 0]])
-    assert sorted(found.members[::5].tolist()) == [0, 1, 2, 3]
-    assert (found.members.view(4, 5) == found.members[::5, None]).all()
-
-
-def test_empty_clusters_take_no_row_that_has_an_owner():
-    axes = torch.eye(4, dtype=torch.float64)
-    rows = torch.cat([-axes[:1], axes[[0, 0, 0]], F.normalize(axes[:1] + axes[1:3], dim=-1)])
-    owners = torch.tensor([0, 0, 0, 0, NO_CLASS, NO_CLASS])  # the first is the costliest by far
-    found = k_means(rows, owners, axes[[0, 0, 0]])
-    assert found.members[:4].tolist() == [0] * 4
-    assert sorted(found.members[4:].tolist()) == [1, 2]
-
-
-def test_rows_that_are_all_the_same_stay_together():
-    rows = torch.eye(4, dtype=torch.float64)[[0] * 5]
-    found = k_means(rows, torch.full((5,), NO_CLASS), rows[:2])
-    assert found.members.tolist() == [0] * 5
-    assert len(found.costs) == 2
-
-
-def test_new_centres_lie_far_from_all_and_end_with_the_rows():
-    axes = torch.eye(4, dtype=torch.float64)
-    rows = axes.repeat_interleave(torch.tensor([90, 3, 3, 1]), 0)
-    chosen = starts.far_rows(rows, axes[:1], 2, rng(0))
-    assert chosen.argmax(1).unique().numel() == 2
-    assert (chosen @ axes[0] == 0).all()
-    chosen = starts.far_rows(rows, axes[:1], 9, rng(0))
-    assert sorted(chosen.argmax(1).tolist()) == [1, 2, 3]
-    assert len(starts.far_rows(rows, axes[:0], 9, rng(0))) == 4
-
-
-def test_more_runs_are_never_worse(monkeypatch):
-    rows = F.normalize(normal(200, 5), dim=-1)
-    free = torch.full((200,), NO_CLASS)
-    costs = []
-    for runs in (1, 2, 8):
-        monkeypatch.setattr(starts, "RESTARTS", runs)
-        costs.append(starts.cluster(rows, free, rows[:0], 12, rng(0)).costs[-1])
-    assert costs[0] >= costs[1] >= costs[2]
-    assert costs[0] > costs[2]
 
 
 # --- blobs on the sphere

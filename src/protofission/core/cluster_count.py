@@ -1,7 +1,7 @@
-"""How many? The novel classes of a pool, and the parts of a class.
+"""Counts of the novel classes in a pool, and of the parts of a class, by clusters that recur.
 
-What is there comes back: k-means clusters of one half of the rows are looked for among those of
-the other half, and a cluster that is found again (Jaccard index of RECURS and more) counts.
+K-means clusters of one half of the rows are looked for among those of the other half, and a cluster
+that is found again (Jaccard index of RECURS and more) counts.
 Labels help twice. Features are whitened by the known classes' own scatter, so that what differs
 within a class weighs less; and clusters into which labeled rows that were kept aside fall as often
 as pool rows are a known class's, not new.
@@ -16,7 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protofission.core.errors import require
-from protofission.core.kmeans import Anchors, Clusters, growing, squared_distances
+from protofission.core.incremental_kmeans import (
+    Anchors,
+    Clustering,
+    grow_clusters,
+    nearest_centers,
+)
 from protofission.core.rng import step_rng
 
 Floats = NDArray[np.float64]
@@ -177,17 +182,17 @@ def _whitened(points: Floats, residuals: Floats) -> Floats:
     return np.asarray(points @ (axes / np.sqrt(np.maximum(variances, floor))))
 
 
-def _recurrence(own: Clusters, points: Floats, other: Floats, known: int) -> Floats:
+def _recurrence(own: Clustering, points: Floats, other: Floats, known: int) -> Floats:
     """(K - S,): the Jaccard index of each free cluster and its best match by other centers."""
     size = len(own.centers)
-    there = squared_distances(points, other).argmin(1)
+    there = nearest_centers(points, other)
     both = np.bincount(own.members * size + there, minlength=size * size).reshape(size, size)
     either = both.sum(1)[:, None] + both.sum(0) - both
     best = (both / np.maximum(either, 1))[known:, known:].max(1)
     return np.where(both.sum(1)[known:] >= FEWEST, best, 0.0)
 
 
-def _explained(own: Clusters, probes: Floats, classes: Ints, known: int) -> Floats:
+def _explained(own: Clustering, probes: Floats, classes: Ints, known: int) -> Floats:
     """(K - S,): the share of each free cluster that known classes would leave in it.
 
     Of a known class, the probes say how many of its rows fall into a free cluster for each that
@@ -195,12 +200,12 @@ def _explained(own: Clusters, probes: Floats, classes: Ints, known: int) -> Floa
     so of the class that is nearest to a cluster one more is taken to have fallen into it.
     """
     size = len(own.centers)
-    fallen = squared_distances(probes, own.centers).argmin(1)
+    fallen = nearest_centers(probes, own.centers)
     counts = np.zeros((known, size))
     np.add.at(counts, (classes, fallen), 1.0)
     rows = np.bincount(own.members, minlength=size)
     stay = np.maximum(counts[:, :known].sum(1), 1.0)
-    nearest = squared_distances(own.centers[known:], own.centers[:known]).argmin(1)
+    nearest = nearest_centers(own.centers[known:], own.centers[:known])
     counts[nearest, np.arange(known, size)] += 1
     expected = (rows[:known] / stay) @ counts[:, known:]
     return np.asarray(expected / np.maximum(rows[known:], 1))
@@ -222,7 +227,7 @@ def _new_clusters(
     labeled, pool = points[: len(classes)], points[len(classes) :]
     anchors = Anchors.of(labeled[anchor], own, known)
     halves = _halves(pool, random)
-    grown = [growing(half, anchors, most, random) for half in halves]
+    grown = [grow_clusters(half, anchors, most, random) for half in halves]
     found = np.zeros(most)
     for pair in zip(*grown, strict=False):
         ranked = []
@@ -242,7 +247,7 @@ def _parts(points: Floats, most: int, random: np.random.Generator) -> tuple[Floa
     nothing = Anchors(np.empty((0, points.shape[1])), np.empty(0))
     halves = _halves(points, random)
     gaussian = random.normal(size=halves[0].shape) * points.std(0)
-    *grown, plain = (growing(rows, nothing, most, random) for rows in (*halves, gaussian))
+    *grown, plain = (grow_clusters(rows, nothing, most, random) for rows in (*halves, gaussian))
     found, gains = np.zeros(most), np.zeros(most)
     for place, pair in enumerate(zip(*grown, strict=False)):
         back = [
@@ -255,7 +260,7 @@ def _parts(points: Floats, most: int, random: np.random.Generator) -> tuple[Floa
     return found, gains
 
 
-def _left(grown: Sequence[Clusters], place: int) -> float:
+def _left(grown: Sequence[Clustering], place: int) -> float:
     """The log of the share of the scatter that is left within clusters."""
     tiny = np.finfo(float).tiny
     return float(np.log(max(grown[place].inertia, tiny) / max(grown[0].inertia, tiny)))

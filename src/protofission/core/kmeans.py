@@ -1,98 +1,166 @@
-"""k-means in which some rows stay with their class whatever the clusters do."""
+"""K-means in which labeled rows keep to their cluster; by cosine, by distance, or by own rules.
+
+`k_means` is the only Lloyd iteration of the package. Its callers differ in the `Space`: cosines or
+distances for prototypes and classes, NumPy's sums for counting (incremental_kmeans.py), whose
+rounding differs from torch's. scikit-learn's k-means stays where evaluation reports it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from protofission.core.distances import squared_distances
+from protofission.core.records import NO_CLASS
 
-STARTS = 4
-"""Places tried for each next cluster."""
-
-
-@dataclass(frozen=True)
-class Anchors:
-    """Labeled rows that stay with their class whatever the clusters do."""
-
-    sums: Floats
-    """(S, d)."""
-    counts: Floats
-    """(S,)."""
-
-    @staticmethod
-    def of(points: Floats, classes: Ints, number: int) -> Anchors:
-        """Rows of so many classes."""
-        members = np.eye(number)[classes]
-        return Anchors(members.T @ points, members.sum(0))
-
-    @property
-    def means(self) -> Floats:
-        """(S, d)."""
-        return self.sums / self.counts[:, None]
+RESTARTS = 5
+"""Runs of k-means, of which the cheapest counts."""
+ROUNDS = 50
+"""Rounds of one run, at most."""
+SAME = 1e-9
+"""Below this cost a row lies on a center."""
 
 
-@dataclass(frozen=True)
-class Clusters:
-    """Where clusters are, and what is in them."""
+def mean_directions(rows: Tensor, members: Tensor, centers: Tensor) -> Tensor:
+    """(K, D): the mean direction of each cluster; an empty one, or one that cancels out, stays."""
+    sums = torch.zeros_like(centers, dtype=rows.dtype).index_add_(0, members, rows)
+    lengths = sums.norm(dim=-1, keepdim=True)
+    return torch.where(lengths > SAME, sums / lengths.clamp_min(SAME), centers)
 
-    centers: Floats
-    """(K, d): those of the S known classes first."""
-    members: Ints
+
+def means(rows: Tensor, members: Tensor, centers: Tensor) -> Tensor:
+    """(K, D): the mean of each cluster; an empty one stays."""
+    sums = torch.zeros_like(centers, dtype=rows.dtype).index_add_(0, members, rows)
+    counts = members.bincount(minlength=len(centers))[:, None]
+    return torch.where(counts > 0, sums / counts.clamp_min(1), centers)
+
+
+class Space(NamedTuple):
+    """Costs and means of k-means: all in which two uses of it differ."""
+
+    costs: Callable[[Tensor, Tensor], Tensor]
+    """(N, D) rows and (K, D) centers to (N, K), the cost of each row at each center."""
+    means: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """(N, D) rows, (N,) their clusters and (K, D) old centers to (K, D) new ones."""
+    project: Callable[[Tensor], Tensor] = Tensor.clone
+    """(K, D) centers that were moved, back into the space."""
+    largest_cost: float = math.inf
+    """No row costs more."""
+
+
+SPHERE = Space(lambda rows, centers: 1 - rows @ centers.T, mean_directions, F.normalize, 2.0)
+"""Rows and centers of length 1, cost 1 - cos: spherical k-means."""
+BALL = Space(squared_distances, means, Tensor.clone, 4.0)
+"""Rows and centers at most of length 1, cost |row - center|^2: plain k-means."""
+
+
+class Clusters(NamedTuple):
+    """Result of k-means."""
+
+    centers: Tensor
+    """(K, D)."""
+    members: Tensor
     """(N,): the cluster of each row."""
-    inertia: float
-    """The squared distances of all rows from their centers."""
+    costs: tuple[float, ...]
+    """The total cost of all rows in each round; it never rises."""
 
 
-def squared_distances(points: Floats, centers: Floats) -> Floats:
-    """(N, K)."""
-    squares = (points * points).sum(1)[:, None] + (centers * centers).sum(1)
-    return np.asarray(np.maximum(squares - 2 * points @ centers.T, 0.0))
+def cluster_rows(
+    rows: Tensor,
+    owners: Tensor,
+    centers: Tensor,
+    number: int,
+    generator: torch.Generator,
+    space: Space = SPHERE,
+) -> Clusters:
+    """The cheapest of `RESTARTS` runs of k-means, with `number` clusters beside given ones.
+
+    Args:
+        rows: (N, D), in the space.
+        owners: (N,): the cluster that a labeled row keeps to, NO_CLASS where a row is free.
+        centers: (K, D): where the clusters that have owners start.
+        number: clusters of free rows; there are fewer where rows are.
+    """
+    free = rows[owners == NO_CLASS]
+    starts = (far_rows(free, centers, number, generator, space) for _ in range(RESTARTS))
+    runs = (k_means(rows, owners, torch.cat([centers, far]), space) for far in starts)
+    return min(runs, key=lambda run: run.costs[-1])
 
 
-def settled(points: Floats, centers: Floats, anchors: Anchors, turns: int) -> Clusters:
-    """Lloyd's iterations in which anchors stay with their class."""
-    known, places = len(anchors.counts), np.arange(len(points))
-    members = np.full(len(points), -1)
-    for _ in range(turns):
-        distances = squared_distances(points, centers)
-        before, members = members, distances.argmin(1)
-        if (before == members).all():
+def far_rows(
+    rows: Tensor,
+    centers: Tensor,
+    number: int,
+    generator: torch.Generator,
+    space: Space = SPHERE,
+) -> Tensor:
+    """(number, D): rows far from the centers and each other, by greedy k-means++.
+
+    Each is the best of some rows drawn in proportion to their cost at the centers so far; there are
+    fewer where all rows lie on centers.
+    """
+    costs = rows.new_full((len(rows),), space.largest_cost)
+    if len(centers):
+        costs = space.costs(rows, centers).amin(1)
+    tries, chosen = 2 + int(math.log(max(number, 1))), centers[:0]
+    for _ in range(number):
+        costs = costs.where(costs > SAME, 0)
+        if not costs.any():
             break
-        belong = np.zeros((len(centers), len(points)))
-        belong[members, places] = 1
-        sums, counts = belong @ points, belong.sum(1)
-        sums[:known] += anchors.sums
-        counts[:known] += anchors.counts
-        centers = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
-    distances = squared_distances(points, centers)
-    members = distances.argmin(1)
-    return Clusters(centers, members, float(distances[places, members].sum()))
+        drawn = rows[costs.multinomial(tries, replacement=True, generator=generator)]
+        left = torch.minimum(costs[:, None], space.costs(rows, drawn))  # (N, tries)
+        best = left.sum(0).argmin()
+        costs, chosen = left[:, best], torch.cat([chosen, drawn[best, None]])
+    return chosen
 
 
-def growing(
-    points: Floats, anchors: Anchors, most: int, random: np.random.Generator
-) -> list[Clusters]:
-    """Clusterings with 1 to `most` clusters besides the anchors', each grown from the last."""
-    known = len(anchors.counts)
-    found: list[Clusters] = []
-    last = settled(points, anchors.means if known else points.mean(0, keepdims=True), anchors, 12)
-    if not known:
-        found.append(last)
-    while len(found) < most:
-        far = squared_distances(points, last.centers).min(1)
-        if not far.sum() > 0:
+def k_means(
+    rows: Tensor,
+    owners: Tensor,
+    centers: Tensor,
+    space: Space = SPHERE,
+    *,
+    rounds: int = ROUNDS,
+    refills: bool = True,
+) -> Clusters:
+    """Lloyd's iteration from these centers, in which rows with an owner keep to it.
+
+    Args:
+        rows: (N, D).
+        owners: (N,): the cluster that a row keeps to, NO_CLASS where it is free.
+        centers: (K, D).
+        rounds: at most; it ends earlier once no row moves.
+        refills: whether empty clusters take the costliest rows, one a round, or stay empty.
+    """
+    free, members, costs = owners == NO_CLASS, owners, []
+    for _ in range(rounds):
+        before = members
+        members, each = assign(rows, owners, centers, space)
+        costs.append(float(each.sum()))
+        if refills:
+            members = refill(members, each * free, len(centers))
+        if torch.equal(members, before):
             break
-        starts = random.choice(len(points), STARTS, p=far / far.sum())
-        # known classes start at their anchors again: strangers may have drawn them away
-        before = np.vstack([anchors.means, last.centers[known:]])
-        grown = [
-            settled(points, np.vstack([before, points[start]]), anchors, 6) for start in starts
-        ]
-        best = min(grown, key=lambda clusters: clusters.inertia)
-        last = settled(points, best.centers, anchors, 12)
-        found.append(last)
-    return found
+        centers = space.means(rows, members, centers)
+    return Clusters(centers, members, tuple(costs))
+
+
+def assign(rows: Tensor, owners: Tensor, centers: Tensor, space: Space) -> tuple[Tensor, Tensor]:
+    """(N,) twice: the owner or else the cheapest cluster of each row, and the row's cost there."""
+    costs = space.costs(rows, centers)  # (N, K)
+    members = torch.where(owners == NO_CLASS, costs.argmin(1), owners)
+    return members, costs.gather(1, members[:, None])[:, 0]
+
+
+def refill(members: Tensor, costs: Tensor, number: int) -> Tensor:
+    """Give the first empty of `number` clusters the costliest row, if it costs anything."""
+    empty = (members.bincount(minlength=number) == 0).nonzero()[:1, 0]
+    worst = costs.argmax()
+    if len(empty) == 0 or costs[worst] <= SAME:
+        return members
+    return members.index_copy(0, worst[None], empty)

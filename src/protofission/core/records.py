@@ -60,6 +60,11 @@ class Prototypes(NamedTuple):
     mixing: Tensor
     """(C, V): lambda of Eq. 2, the share of the local part."""
 
+    @staticmethod
+    def one_per_class(weight: Tensor) -> Prototypes:
+        """A (C, D) weight as prototypes with V = 1, none of which is local."""
+        return Prototypes(weight[:, None], weight[:, None], weight.new_zeros(len(weight), 1))
+
 
 @dataclass(frozen=True)
 class Output:

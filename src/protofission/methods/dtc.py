@@ -11,7 +11,8 @@ from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 from protofission.methods.base import Method, Traits
 from protofission.methods.parts.ramps import gaussian_ramp
-from protofission.models.heads import HeadSpec, LinearHead
+from protofission.models.heads import HeadSpec
+from protofission.models.heads.linear import LinearHead
 
 
 @dataclass(frozen=True)

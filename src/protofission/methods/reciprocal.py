@@ -11,10 +11,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from protofission.core.distances import squared_distances
 from protofission.core.errors import require
 from protofission.core.records import Output, Sizes, Step, Targets, Term, Terms
 from protofission.methods.base import Method, Traits, label_rows
-from protofission.models.heads import HeadSpec, squared_distances
+from protofission.models.heads import HeadSpec
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from protofission.core.metrics import (
 from protofission.core.records import Output, Prototypes
 from protofission.core.scores import SCORES
 from protofission.data.image_sets import TestData, TrainingData, floats
-from protofission.models.heads import single
 from protofission.models.model import Model
 from protofission.system.distributed import ALONE, Processes
 from protofission.training.experiment import Experiment
@@ -175,7 +174,7 @@ def predict(
             anchored=way == "anchor",
         )
         heads, slots, sims = found.heads, torch.zeros_like(found.heads), found.similarities
-        prototypes = single(found.centres)
+        prototypes = Prototypes.one_per_class(found.centres)
         if not method.traits.classifies:
             scores = found.scores
     elif way == "reject" and num_novel:

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from protofission.core.kmeans import cluster_rows, mean_directions
 from protofission.core.metrics import contingency
 from protofission.core.records import NO_CLASS
 from protofission.core.rng import step_rng
-from protofission.models.start_from_data import cluster, means
 
 FITTED = 10_000
 """Labeled images, and other ones, by which centres are found."""
@@ -111,10 +111,11 @@ def _centres(
     owners = torch.full((len(fitted),), NO_CLASS)
     if anchored:
         owners[: len(some)] = labels[some]
-        starts = means(known[some], labels[some], rows.new_zeros(num_seen, rows.shape[1]))
-        found = cluster(fitted, owners, starts, num_classes - num_seen, generator).centres
+        nowhere = rows.new_zeros(num_seen, rows.shape[1])
+        starts = mean_directions(known[some], labels[some], nowhere)
+        found = cluster_rows(fitted, owners, starts, num_classes - num_seen, generator).centers
         return found, torch.arange(len(found))
-    found = cluster(fitted, owners, fitted[:0], num_classes, generator).centres
+    found = cluster_rows(fitted, owners, fitted[:0], num_classes, generator).centers
     nearest = (known @ found.T).argmax(1)
     return found, names_of(nearest, labels, num_seen, max(len(found), num_seen))[: len(found)]
 

@@ -263,7 +263,7 @@ class Bundle:
             format=FORMAT,
             protofission=self.version,
             known=len(self.class_names),
-            novel=sizes_of(self.recognizer.model.head)[0] - self.recognizer.num_seen,
+            novel=sizes_of(self.recognizer.model.head).classes - self.recognizer.num_seen,
             class_names=self.class_names,
             subclass_names=self.subclass_names,
             cluster_names=self.cluster_names,
@@ -304,7 +304,7 @@ def _numbered(name: str, slots: int) -> tuple[str, ...]:
 
 def _clusters(recognizer: Recognizer) -> int:
     """Heads that stand for novel clusters."""
-    return (sizes_of(recognizer.model.head)[0] - recognizer.num_seen) * recognizer.clusters
+    return (sizes_of(recognizer.model.head).classes - recognizer.num_seen) * recognizer.clusters
 
 
 def _indented(value: Any, indent: str) -> list[str]:

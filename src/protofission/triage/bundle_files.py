@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,17 +19,9 @@ from torch import Tensor
 
 from protofission.core.errors import InputError, printable, require, unknown
 from protofission.data.store.manifest import npy_header
-from protofission.fission import FissionHead
 from protofission.models.adapters import Adapter, AdapterSpec
 from protofission.models.encoders import ENCODERS, EncoderSpec
-from protofission.models.heads import (
-    CosineHead,
-    DistanceHead,
-    HeadSpec,
-    LinearHead,
-    ReciprocalHead,
-    sizes_of,
-)
+from protofission.models.heads import HeadSpec, spec_of
 from protofission.models.model import Model
 from protofission.models.weight_files import few
 from protofission.system.json_files import parsed_json, to_json, typed
@@ -40,8 +32,6 @@ from protofission.triage.calibrated_model import Recognizer
 FORMAT = 1
 MANIFEST, MODEL, CALIBRATION = "bundle.json", "model.safetensors", "calibration.npy"
 PARTS = (MODEL, CALIBRATION)
-KINDS = ("linear", "cosine", "fission", "distance", "reciprocal", "reciprocal-dot")
-"""Of heads."""
 MOST_BYTES = 2**26
 """Of bundle.json."""
 MOST = 2**20
@@ -92,7 +82,7 @@ class Manifest:
             f"it names the files {few(self.files)}, not {' and '.join(PARTS)}.",
         )
         self.head.check()
-        require(self.head.kind in KINDS, f"a {self.head.kind} head is not for bundles.")
+        require(self.head.entry.can_bundle, f"a {self.head.kind} head is not for bundles.")
         inputs = typed(self.encoder.describe.get("num_features"), int, "num_features")
         for name, size, least in (
             ("known", self.known, 1),
@@ -113,25 +103,8 @@ class Manifest:
         for place, (narrow, wide) in enumerate(pairwise(widths)):
             found[f"model.backbone.layers.{2 * place}.weight"] = (wide, narrow)
             found[f"model.backbone.layers.{2 * place}.bias"] = (wide,)
-        head = self._head_shapes(heads, widths[-1])
-        return found | {f"model.head.{name}": shape for name, shape in head}
-
-    def _head_shapes(self, heads: int, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-        slots = self.head.prototypes
-        match self.head.kind:
-            case "distance":
-                yield "prototypes", (heads, slots, width)
-            case "reciprocal" | "reciprocal-dot":
-                yield "points", (heads, width)
-            case "fission":
-                yield from (("g", (heads, width)), ("l", (heads, slots, width)))
-                yield "delta", (heads, slots)
-                if self.head.similarity == "mahalanobis":
-                    yield "precision_root", (width, width)
-            case kind:
-                yield "weight", (heads, width)
-                if kind == "linear":
-                    yield "bias", (heads,)
+        head = self.head.entry.shapes(self.head, widths[-1], heads)
+        return found | {f"model.head.{name}": shape for name, shape in head.items()}
 
     def recognizer(self) -> Recognizer:
         """The recognizer, before its tensors are loaded."""
@@ -151,39 +124,8 @@ def adapter_of(model: Model) -> Adapter:
 
 
 def specs_of(model: Model) -> tuple[AdapterSpec, HeadSpec]:
-    """How a model is built anew; how its training began is no matter."""
-    adapter = adapter_of(model).spec
-    match model.head:
-        case LinearHead():
-            return adapter, HeadSpec("linear")
-        case CosineHead() as head:
-            return adapter, HeadSpec("cosine", temperature=head.temperature, offset=head.offset)
-        case FissionHead() as head:
-            slots = head.l.shape[1]
-            novel = int(head._own[-1].max()) + 1
-            return adapter, HeadSpec(
-                "fission",
-                prototypes=slots,
-                novel_prototypes=None if novel == slots else novel,
-                similarity=head.similarity,
-                temperature=head.temperature,
-                offset=head.offset,
-            )
-        case DistanceHead() as head:
-            return adapter, HeadSpec(
-                "distance",
-                prototypes=sizes_of(head)[1],
-                temperature=head.temperature,
-                offset=head.offset,
-            )
-        case ReciprocalHead() as head:
-            return adapter, HeadSpec(
-                "reciprocal-dot" if head.dot else "reciprocal",
-                temperature=head.temperature,
-                offset=head.offset,
-            )
-        case other:
-            raise InputError(f"A {type(other).__name__} is not for bundles: give another head.")
+    """Specs that build a model anew; how its training began is no matter."""
+    return adapter_of(model).spec, spec_of(model.head)
 
 
 def contents(recognizer: Recognizer, scores: NDArray[np.float32]) -> dict[str, bytes]:

@@ -80,7 +80,7 @@ class Recognizer(nn.Module):
     @property
     def slots(self) -> int:
         """V."""
-        return sizes_of(self.model.head)[1]
+        return sizes_of(self.model.head).slots
 
     def forward(self, features: Tensor) -> Verdicts:
         """(N, D) features as the encoder gives them to the verdicts on N images."""
