@@ -215,5 +215,5 @@ def _example(plain: dict[str, Any]) -> Experiment:
 
 
 def as_json(value: Any) -> str:
-    """An experiment, or a part of one, as JSON with its keys in order."""
+    """A dataclass value, such as an experiment, as JSON with its fields in order."""
     return json.dumps(dataclasses.asdict(value), indent=2)

@@ -27,6 +27,11 @@ def preset(name: str, method: str) -> Experiment:
     return PRESETS[name].experiment(method)
 
 
+def usual_preset(store: object | None) -> str:
+    """The preset of a run for which none is named: on features if there is a store of them."""
+    return "digits" if store is None else "features"
+
+
 def summary(name: str) -> str:
     """One line on a preset."""
     return PRESETS[name].summary
