@@ -11,7 +11,7 @@ from chaos.stage import Stage, files_named
 from chaos.subjects import References, Subject, produced
 from chaos.verdicts import BrokenPromiseError, Outcome, Result, last_line, refused
 
-UNREAD = ("blocks.jsonl", "environment.json", "start.json")
+UNREAD = ("blocks.jsonl", "command.json", "environment.json", "start.json")
 """Files that only tell of what was done: where no result comes from one, it may stay damaged."""
 PARTIAL = ".[!.]*.????????????????"
 """What a file is called while it is written."""

@@ -138,6 +138,7 @@ def test_demo_prints_a_table_and_writes_a_page(tmp_path: Path) -> None:
     assert len(runs) == 10
     for run in runs:
         assert (run / "finished").exists()
+        assert json.loads((run / "command.json").read_text())["preset"] == "digits"
         assert json.loads((run / "split.json").read_text())["labeled"] == 465
 
 

@@ -25,12 +25,12 @@ from protofission.experiments.suites import SUITES, Setting, Suite, suite_named
 from protofission.experiments.suites import console as show
 from protofission.experiments.suites import runner as suite_work
 from protofission.experiments.suites.from_runs import gathered, run_folders
-from protofission.experiments.suites.run_origin import case_of
 from protofission.experiments.suites.runner import News, check_stores, pace_of, work
 from protofission.experiments.suites.yaml_suite import Own
 from protofission.methods import METHODS
+from protofission.training.command import command_of_run
 from protofission.training.experiment import Experiment, as_json
-from protofission.training.presets import PRESETS, preset
+from protofission.training.presets import preset
 from protofission.training.run import perform
 from protofission.training.run_folder import RunFolder
 from stores import made
@@ -102,35 +102,6 @@ def test_the_ablation_takes_away_what_it_says():
     ):
         assert cases[row].experiment(0) == override(full, option)
     assert cases["without prototypes"].experiment(0).name == "orca"
-
-
-def test_an_experiment_is_found_again_from_its_file():
-    names = [("features/cifar10", "orca+pf"), ("cpu/cifar100", "fixmatch"), ("digits", "simclr")]
-    for preset_name, method in names:
-        experiment = replace(preset(preset_name, method), seed=3)
-        for option in (
-            "data.split=ds3l",
-            "data.split.ratio=0.4",
-            "recipe.steps=100",
-            "recipe.epochs=none",
-            "recipe.milestones=0.5,0.6,0.7",
-        ):
-            experiment = override(experiment, option)
-        case = case_of(json.loads(as_json(experiment)), "row", "panel")
-        assert (case.preset, case.experiment(3)) == (preset_name, experiment)
-    mlp = override(preset("features", "orca"), "backbone=adapter-mlp")
-    assert case_of(json.loads(as_json(mlp)), "", "").experiment(0) == mlp
-    own = override(preset("digits", "orca"), "backbone=resnet18")
-    assert case_of(json.loads(as_json(own)), "", "").experiment(0) == own
-
-
-def test_every_preset_is_found_again():
-    for name in PRESETS:
-        experiment = preset(name, "orca+pf")
-        case = case_of(json.loads(as_json(experiment)), "", "")
-        assert (case.preset, case.options) == (name, ())
-    with pytest.raises(InputError, match="options that this version does not have"):
-        case_of({**json.loads(as_json(experiment)), "colour": "red"}, "", "")
 
 
 def test_runs_side_by_side_are_those_of_one_process_and_outlive_one_that_fails(tmp_path: Path):
@@ -408,6 +379,10 @@ def test_runs_made_one_by_one_are_put_together(tmp_path: Path):
     wider = replace(suite.cases[1], row="w", options=(*suite.cases[1].options, "head.prototypes=2"))
     runs = replace(suite, cases=(*suite.cases, wider)).runs(tmp_path / "runs", [0, 1])
     assert not any(news.failure for news in work(runs, 2))
+    for run in runs:  # the folders say what the suite said
+        assert command_of_run(run.folder) == run.case.command(run.seed)
+    for run in runs[::2]:  # as of an earlier version
+        (run.folder.path / "command.json").unlink()
     found, gathered_runs = gathered(run_folders([tmp_path / "runs"]))
     rows = {case.row for case in found.cases}
     assert rows == {"orca", "orca+pf, head.prototypes=5", "orca+pf, head.prototypes=2"}

@@ -1,14 +1,14 @@
 """One strict reader for JSON: bounded, finite, typed, and each key once."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protofission.core.errors import InputError
-from protofission.system.json_files import DEEPEST, parsed_json, read_json, typed
+from protofission.system.json_files import DEEPEST, fill, parsed_json, read_json, typed
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,37 @@ def test_null_is_nan_only_where_it_is_said_to_be() -> None:
         typed(value, Inner, "")
     with pytest.raises(InputError, match="count must be a whole number, not None"):
         typed({"share": 1.0, "count": None}, Inner, "", nan=True)
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str = field(default="kind", init=False)
+    length: int | float = 0.0
+    inner: Inner = Inner(0.5, 3)
+
+
+def test_an_example_is_filled_with_what_an_object_has() -> None:
+    example = Kind(length=2)
+    assert fill(example, {}, "") == example
+    assert fill(example, {"name": "kind", "inner": {"count": 4}}, "") == Kind(2, Inner(0.5, 4))
+    for length in (1, 1.0, 0.5):  # whole or not, as it was written
+        assert repr(fill(example, {"length": length}, "").length) == repr(length)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([], r"it must be an object, not \[\]"),
+        ({"more": 1}, "more is not known"),
+        ({"inner": {"more": 1}}, "inner.more is not known"),
+        ({"inner": None}, "inner must be an object, not None"),
+        ({"inner": {"count": 0.5}}, "inner.count must be a whole number, not 0.5"),
+        ({"length": "1"}, "length must be a finite number, not '1'"),
+        ({"length": None}, "length must be a finite number, not None"),
+        ({"length": True}, "length must be a finite number, not True"),
+        ({"name": "other"}, "name must be 'kind', not 'other'"),
+    ],
+)
+def test_what_does_not_fit_an_example_is_named(value: Any, words: str) -> None:
+    with pytest.raises(InputError, match=f"^{words}"):
+        fill(Kind(), value, "")

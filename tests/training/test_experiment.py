@@ -9,8 +9,10 @@ import pytest
 
 from protofission.core.errors import InputError
 from protofission.core.options import as_text, options, override
+from protofission.data.splits import SPLITS
 from protofission.methods import METHODS
-from protofission.training.experiment import as_json
+from protofission.models.bodies import BODIES
+from protofission.training.experiment import Experiment, as_json
 from protofission.training.presets import PRESETS, preset
 from protofission.training.schedules import number_of_steps
 from protofission.triage.fit_model import FitOptions
@@ -38,6 +40,9 @@ def test_a_key_of_the_base_is_found_through_the_wrapper() -> None:
         ("recipe.decay_delta=true", True),
         ("recipe.steps_per_epoch=none", None),
         ("recipe.steps_per_epoch=4", 4),
+        ("recipe.warmup_epochs=1", 1),
+        ("recipe.warmup_epochs=1.0", 1.0),
+        ("recipe.warmup_epochs=0.5", 0.5),
         ("method.prior=0.5, 0.2,0.1,0.1,0.1", (0.5, 0.2, 0.1, 0.1, 0.1)),
         ("head.similarity=mahalanobis", "mahalanobis"),
     ],
@@ -56,6 +61,7 @@ def test_texts_become_values_of_the_field_s_type(assignment: str, value: object)
         ("recipe.epochs=many", "recipe.epochs = 'many' must be a whole number."),
         ("recipe.epochs=2.5", "recipe.epochs = '2.5' must be a whole number."),
         ("recipe.learning_rate=fast", "recipe.learning_rate = 'fast' must be a finite number."),
+        ("recipe.warmup_epochs=none", "recipe.warmup_epochs = 'none' must be a finite number."),
         ("recipe.decay_delta=maybe", "recipe.decay_delta = 'maybe' must be true or false."),
         ("recipe.epohcs=3", "Unknown key 'recipe.epohcs'. Did you mean 'recipe.epochs'? Known:"),
         (
@@ -127,6 +133,84 @@ def test_every_experiment_is_a_value_that_json_can_hold(preset_name: str) -> Non
         assert json.loads(text, parse_constant=pytest.fail)["name"] == name
         texts.add(text)
     assert len(texts) == len(METHODS)  # no two are one experiment
+
+
+@pytest.mark.parametrize("preset_name", sorted(PRESETS))
+def test_every_experiment_is_read_back_from_its_json(preset_name: str) -> None:
+    for name in METHODS:
+        experiment = dataclasses.replace(preset(preset_name, name), seed=7)
+        found = Experiment.from_json(as_json(experiment))
+        assert found == experiment, name
+        assert as_json(found) == as_json(experiment), name  # to the letter: folders are named by it
+        assert type(found.method) is type(experiment.method)
+
+
+@pytest.mark.parametrize("split", sorted(SPLITS))
+@pytest.mark.parametrize("body", sorted(BODIES))
+def test_every_split_and_backbone_is_read_back(split: str, body: str) -> None:
+    experiment = override(preset("digits", "orca+pf"), f"data.split={split}")
+    for assignment in (f"backbone={body}", "method.prior=0.5,0.2,0.1,0.1,0.1", "data.store=a b"):
+        experiment = override(experiment, assignment)
+    assert Experiment.from_json(as_json(experiment).encode()) == experiment
+
+
+def test_an_option_that_an_earlier_version_did_not_have_has_its_default() -> None:
+    experiment = preset("digits", "orca+pf")
+    plain = json.loads(as_json(experiment))
+    for part, key in (
+        ("recipe", "trunk_cache"),
+        ("judging", "neighbours"),
+        ("head", "novel_prototypes"),
+        ("data", "store"),
+        ("backbone", "pixels"),
+        ("method", "prior"),
+    ):
+        del plain[part][key]
+    del plain["method"]["base"]["entropy_on"]
+    assert Experiment.from_json(json.dumps(plain)) == experiment
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("color", "red", "color is not known"),
+        ("recipe.color", "red", "recipe.color is not known"),
+        ("method.base.color", "red", "method.base.color is not known"),
+        ("data.split.color", "red", "data.split.color is not known"),
+        ("name", "orka", "Unknown method 'orka'. Did you mean 'orca'"),
+        ("name", 3, "name must be a text, not 3"),
+        ("data.split.name", "orka", "Unknown split 'orka'"),
+        ("recipe", None, "recipe must be an object, not None"),
+        ("recipe.epochs", 2.5, "recipe.epochs must be a whole number, not 2.5"),
+        ("recipe.epochs", "none", "recipe.epochs must be a whole number, not 'none'"),
+        ("recipe.schedule", "sine", "recipe.schedule must be one of step, cosine"),
+        ("recipe.learning_rate", -1, "learning_rate = -1.0 must be above 0"),
+        ("backbone", {"width": 16}, "backbone.blocks is missing"),
+        ("backbone.hidden", 16, "backbone.block is not known"),
+        ("seed", -1, "seed = -1 must be between 0 and"),
+    ],
+)
+def test_an_experiment_of_another_version_is_refused(path: str, value: object, words: str) -> None:
+    plain = json.loads(as_json(preset("digits", "orca+pf")))
+    *parts, last = path.split(".")
+    place = plain
+    for part in parts:
+        place = place[part]
+    place[last] = value
+    with pytest.raises(InputError, match=re.escape(f"of this version ({words}")) as caught:
+        Experiment.from_json(json.dumps(plain))
+    assert str(caught.value).endswith("): run it again.")
+
+
+@pytest.mark.parametrize("part", [part.name for part in dataclasses.fields(Experiment)])
+def test_an_experiment_without_one_of_its_parts_is_refused(part: str) -> None:
+    plain = json.loads(as_json(preset("digits", "orca")))
+    del plain[part]
+    with pytest.raises(InputError, match=f"{part} is missing"):
+        Experiment.from_json(json.dumps(plain))
+    for broken in ("", "[]", "{", '{"name": NaN}'):
+        with pytest.raises(InputError, match="not one of this version"):
+            Experiment.from_json(broken)
 
 
 def test_every_option_of_every_method_can_be_set_to_its_own_value() -> None:

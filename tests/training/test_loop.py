@@ -18,8 +18,9 @@ from protofission.data.image_sets import floats
 from protofission.methods import METHODS
 from protofission.models.start_from_data import start_from_data
 from protofission.system.distributed import ALONE
-from protofission.training.experiment import Experiment, Recipe
+from protofission.training.experiment import Experiment
 from protofission.training.loop import judged_memory, train
+from protofission.training.recipe import Recipe
 from protofission.training.run import perform
 from protofission.training.run_folder import RunFolder
 from protofission.training.schedules import learning_rate, steps_per_epoch

@@ -14,8 +14,8 @@ from builders import normal, rng
 from protofission.models.backbones import BackboneSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
-from protofission.training.experiment import Recipe
 from protofission.training.optimizers import Lars, move_average, optimizer_of
+from protofission.training.recipe import Recipe
 from protofission.training.schedules import learning_rate
 
 STEPS = 5

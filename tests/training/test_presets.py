@@ -14,8 +14,10 @@ from protofission.data.splits import Labeling
 from protofission.methods import METHODS
 from protofission.models.backbones import BACKBONES, BackboneSpec
 from protofission.training import presets
-from protofission.training.experiment import Experiment, Recipe
+from protofission.training.experiment import Experiment
 from protofission.training.presets import PRESETS, check_accelerator, fits_a_cpu, preset, summary
+from protofission.training.presets.tables import GROUPS, Preset
+from protofission.training.recipe import Recipe
 from protofission.training.schedules import learning_rate
 
 PAPER = [name for name in PRESETS if name.startswith("paper/")]
@@ -42,6 +44,62 @@ def test_a_method_has_the_recipe_data_and_backbone_of_its_base(name):
         own, base = preset(name, method), preset(name, method.removesuffix("+pf"))
         shared = (base.recipe, base.data, base.backbone)
         assert (own.recipe, own.data, own.backbone) == shared, method
+
+
+# The tables
+
+
+def test_every_row_of_every_table_is_of_a_group_or_a_method():
+    assert not set(GROUPS) & set(METHODS)
+    for name, known in PRESETS.items():
+        for table in known.tables:
+            assert set(table) <= {*GROUPS, *METHODS}, name
+            for key, options in table.items():
+                assert isinstance(options, tuple), (name, key)  # ("a=b") is a text of letters
+
+
+def test_every_group_has_methods_and_each_method_is_in_one_of_four():
+    four = ("pretrains", "clusters", "discovers", "rejects")
+    for method in METHODS.values():
+        assert sum(GROUPS[group](method) for group in four) == 1
+    members = {
+        group: [name for name, method in METHODS.items() if fits(method)]
+        for group, fits in GROUPS.items()
+    }
+    assert all(members.values())
+    assert members["pretrains"] == ["simclr"]
+    assert members["clusters"] == ["simclr-kmeans"]
+    assert members["rejects"] == REJECTERS
+    assert members["with fission"] == WITH_FISSION
+    assert set(members["predicts"]) == set(METHODS) - {"simclr"}
+
+
+def test_a_later_row_and_a_later_table_have_the_last_word():
+    first = {"orca": ("recipe.epochs=1", "recipe.epochs=2"), "all": ("recipe.momentum=0.1",)}
+    second = {"with fission": ("recipe.momentum=0.2",), "fixmatch": ("recipe.epochs=9",)}
+    known = Preset("", (first, second))
+    found = [known.experiment(name).recipe for name in ("orca", "orca+pf", "supervised")]
+    assert [(recipe.epochs, recipe.momentum) for recipe in found] == [
+        (2, 0.1),
+        (2, 0.2),
+        (200, 0.1),
+    ]
+    assert list(known.options("orca+pf")) == [
+        *first["orca"],
+        *first["all"],
+        *second["with fission"],
+    ]
+    assert known.experiment("fixmatch-sigmoid").recipe.epochs == 200  # a name is a whole name
+
+
+def test_a_method_of_the_user_s_own_fits_every_preset(monkeypatch):
+    monkeypatch.setitem(METHODS, "own", METHODS["orca"])
+    monkeypatch.setitem(METHODS, "own+pf", METHODS["orca+pf"])
+    for name in PRESETS:
+        own, theirs = preset(name, "own+pf"), preset(name, "openldn+pf")
+        own.check()
+        assert own.data == theirs.data
+    assert preset("paper/cifar100", "own+pf").method.diversity_weight == 0.01
 
 
 def rates(experiment: Experiment, epochs: list[int], per_epoch: int) -> list[float]:

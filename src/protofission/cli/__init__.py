@@ -519,7 +519,9 @@ def train(
     store
         A folder of features, as `protofission embed` makes it.
     """
-    named = preset or ("digits" if store is None else "features")
+    from protofission.training.presets import usual_preset
+
+    named = preset or usual_preset(store)
     data = () if store is None else (f"data.store={store}",)
     carry_out(method, named, replace(running, set_=(*data, *running.set_)))
 
@@ -550,19 +552,16 @@ def carry_out(method: str, preset: str, running: Running) -> None:
     """What `train` and `pretrain` share: refuse what can be refused, start processes, train."""
     from rich.console import Console
 
-    from protofission.core.options import override
     from protofission.system.distributed import launched
     from protofission.training import diagnosis
+    from protofission.training.command import Command
     from protofission.training.console import Tracker, show_loading, show_run, warn
     from protofission.training.presets import check_accelerator
-    from protofission.training.presets import preset as experiment_of
     from protofission.training.run import check_folder
     from protofission.training.run_folder import RunFolder
 
-    experiment = experiment_of(preset, method)
-    for assignment in running.set_:
-        experiment = override(experiment, assignment)
-    experiment = replace(experiment, seed=running.seed)
+    command = Command(method, preset, running.set_, running.seed)
+    experiment = command.experiment()
     experiment.check(max(1, running.processes * running.nodes))
     check_accelerator(preset, running.accelerator)
     folder, console = RunFolder(running.out), Console()
@@ -587,6 +586,7 @@ def carry_out(method: str, preset: str, running: Running) -> None:
         processes=processes,
         save_every=running.save_every,
         tracker=tracker,
+        command=command,
     )
 
 

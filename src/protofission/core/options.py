@@ -13,6 +13,7 @@ import itertools
 import math
 import textwrap
 import types
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -128,9 +129,7 @@ def parsed(text: str, wanted: Any, key: str) -> Any:
     """A text as a value of the wanted type, which a refusal calls `key`."""
     origin, choices = get_origin(wanted), get_args(wanted)
     if origin in (Union, types.UnionType):
-        if text.lower() == "none":
-            return None
-        return parsed(text, next(kind for kind in choices if kind is not type(None)), key)
+        return _parsed_choice(text, choices, key)
     if origin is Literal:
         if text not in choices:
             raise unknown(f"value of {key}:", text, choices)
@@ -159,6 +158,17 @@ def parsed(text: str, wanted: Any, key: str) -> Any:
         )
         return number
     return text
+
+
+def _parsed_choice(text: str, kinds: tuple[Any, ...], key: str) -> Any:
+    """A text as the first of these types that takes it: of int | float, 1 is whole, 0.5 is not."""
+    if text.lower() == "none" and types.NoneType in kinds:
+        return None
+    *others, last = (kind for kind in kinds if kind is not types.NoneType)
+    for kind in others:
+        with suppress(InputError):
+            return parsed(text, kind, key)
+    return parsed(text, last, key)
 
 
 def as_text(value: Any) -> str:

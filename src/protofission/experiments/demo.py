@@ -16,6 +16,7 @@ from protofission.experiments.report.results import Result, oracles
 from protofission.experiments.report.run_page import write_page
 from protofission.experiments.report.run_tables import disagreements, rows, terminal_table
 from protofission.models.backbones import BackboneSpec
+from protofission.training.command import command_for
 from protofission.training.console import bars
 from protofission.training.experiment import Experiment
 from protofission.training.presets import fits_a_cpu, preset
@@ -33,6 +34,8 @@ class Job:
 
     experiment: Experiment
     folder: RunFolder
+    preset: str
+    """The preset that the experiment comes from, by name."""
 
 
 def plan(
@@ -90,11 +93,11 @@ def plan(
                 start = replace(simclr, backbone=backbone, data=images, seed=seed)
                 start.check()
                 pretrained = folder_of(start, runs)
-                jobs.setdefault(pretrained, Job(start, pretrained))
+                jobs.setdefault(pretrained, Job(start, pretrained, preset_name))
                 weights = str(pretrained.path)
                 seeded = replace(seeded, backbone=replace(backbone, weights=weights))
             folder = folder_of(seeded, runs)
-            jobs[folder] = Job(seeded, folder)
+            jobs[folder] = Job(seeded, folder, preset_name)
     return list(jobs.values())
 
 
@@ -152,5 +155,6 @@ def _perform_all(jobs: Sequence[Job], loaded: dict[DataSpec, Data], console: Con
                 progress.add_task(f"{title} (kept)", total=steps, completed=steps)
                 continue
             task = progress.add_task(title, total=steps)
-            for moment in perform(experiment, data, job.folder, resume=True):
+            command = command_for(experiment, job.preset)
+            for moment in perform(experiment, data, job.folder, resume=True, command=command):
                 progress.update(task, completed=moment.report.step + 1)

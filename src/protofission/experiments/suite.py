@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from protofission.core.errors import require
-from protofission.core.options import override
+from protofission.training.command import Command
 from protofission.training.experiment import Experiment
-from protofission.training.presets import preset
 from protofission.training.run import folder_of
 from protofission.training.run_folder import RunFolder
 
@@ -33,18 +31,13 @@ class Case:
     x: float | None = None
     """Its place on the axis, if the suite is one of curves."""
 
+    def command(self, seed: int) -> Command:
+        """The command that makes the run of a seed."""
+        return Command(self.method, self.preset, self.options, seed)
+
     def experiment(self, seed: int) -> Experiment:
         """The experiment of a seed."""
-        experiment = preset(self.preset, self.method)
-        for option in self.options:
-            experiment = override(experiment, option)
-        return replace(experiment, seed=seed)
-
-    def command(self, seed: int, out: Path | str) -> str:
-        """What makes this run by itself."""
-        sets = (part for option in self.options for part in ("--set", option))
-        words = ["protofission", "train", self.method, "--preset", self.preset, "--seed", str(seed)]
-        return shlex.join([*words, *sets, "--out", str(out)])
+        return self.command(seed).experiment()
 
 
 @dataclass(frozen=True)
@@ -57,8 +50,8 @@ class Run:
 
     @property
     def command(self) -> str:
-        """What makes it by itself."""
-        return self.case.command(self.seed, self.folder.path)
+        """The line for a shell that makes it by itself."""
+        return self.case.command(self.seed).line(self.folder.path)
 
 
 @dataclass(frozen=True)

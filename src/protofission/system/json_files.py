@@ -56,8 +56,9 @@ def parsed_json(content: bytes | str) -> Any:
 def typed(value: Any, wanted: type[Value], place: str, *, nan: bool = False) -> Value:
     """Check that a JSON value is one of a type, and give it as that.
 
-    Types are scalars, Literals, T | None, tuple[T, ...], tuples of stated length, dict[str, T] and
-    dataclasses. A dataclass is read from an object that has all of its fields and no others.
+    Types are scalars, Literals, T | None, int | float, tuple[T, ...], tuples of stated length,
+    dict[str, T] and dataclasses. A dataclass is read from an object that has all of its fields and
+    no others.
 
     Args:
         place: what the value is called in a refusal.
@@ -71,8 +72,11 @@ def _typed(value: Any, wanted: Any, place: str, nan: bool) -> Any:
     if wanted is Any:
         return value
     if origin in (Union, types.UnionType):
-        some = next(part for part in parts if part is not types.NoneType)
-        return None if value is None else _typed(value, some, place, nan)
+        if value is None and types.NoneType in parts:
+            return None
+        kinds = [part for part in parts if part is not types.NoneType]
+        own = next((kind for kind in kinds if type(value) is kind), kinds[-1])
+        return _typed(value, own, place, nan)
     if origin is Literal:
         _fits(isinstance(value, str) and value in parts, f"one of {', '.join(parts)}", value, place)
         return value
@@ -98,6 +102,32 @@ def _filled(value: dict[str, Any], wanted: Any, place: str, nan: bool) -> Any:
     for name in value:
         require(name in names, f"{_inside(place, name)} is not known.")
     return wanted(**{n: _typed(value[n], kinds[n], _inside(place, n), nan) for n in names})
+
+
+def fill(example: Value, value: Any, place: str) -> Value:
+    """Copy a dataclass value with the fields that a JSON object has; the others stay.
+
+    Fields that hold dataclasses are filled in the same way, from objects. A field that cannot be
+    set, as one that names its class, must be the example's.
+
+    Raises:
+        InputError: a field that the example does not have, or a value that is not of its type.
+    """
+    _fits(isinstance(value, dict), "an object", value, place)
+    kind: Any = type(example)
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    changes = {}
+    for name, inner in value.items():
+        where = _inside(place, name)
+        require(name in known, f"{where} is not known.")
+        own = getattr(example, name)
+        if dataclasses.is_dataclass(own):
+            changes[name] = fill(own, inner, where)
+        elif known[name].init:
+            changes[name] = _typed(inner, hints(kind)[name], where, nan=False)
+        else:
+            _fits(inner == own, repr(own), inner, where)
+    return cast(Value, dataclasses.replace(cast(Any, example), **changes))
 
 
 def _scalar(value: Any, wanted: Any, place: str, nan: bool) -> Any:

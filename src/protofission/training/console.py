@@ -29,6 +29,7 @@ from protofission.data.store.reader import Store, StoredViews
 from protofission.models.encoders import EncoderSpec
 from protofission.system.distributed import ALONE, Processes
 from protofission.training import diagnosis
+from protofission.training.command import Command
 from protofission.training.embed import Images, ViewCounts, embed
 from protofission.training.experiment import Experiment
 from protofission.training.history import Epoch
@@ -65,10 +66,17 @@ def show_run(
     processes: Processes = ALONE,
     save_every: float = SAVE_EVERY,
     tracker: Tracker | None = None,
+    command: Command | None = None,
 ) -> None:
     """Perform a run under a bar; what is said is said once, by the first process."""
     moments = perform(
-        experiment, data, folder, resume=resume, processes=processes, save_every=save_every
+        experiment,
+        data,
+        folder,
+        resume=resume,
+        processes=processes,
+        save_every=save_every,
+        command=command,
     )
     if not processes.first:
         for _ in moments:

@@ -8,18 +8,21 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from protofission.core.errors import check_choices, require, unknown
+from protofission.core.errors import InputError, check_choices, require, unknown
 from protofission.core.memory_limits import require_memory
 from protofission.core.options import FIXED, NAMED
 from protofission.core.rng import check_seed
 from protofission.core.scores import SCORES
 from protofission.data.datasets import DataSpec
+from protofission.data.splits import spec_of
 from protofission.fission import check_sizes
 from protofission.methods import Method, method_named
-from protofission.models.backbones import BackboneSpec, Statistics
+from protofission.models.adapters import AdapterSpec
+from protofission.models.backbones import BackboneSpec
 from protofission.models.bodies import BodySpec, body_named
 from protofission.models.heads import HeadSpec
-from protofission.system.distributed import Precision
+from protofission.system.json_files import fill, parsed_json, typed
+from protofission.training.recipe import Recipe
 
 WEIGHTS = 3
 """Numbers that are kept for each weight: itself, its gradient, its momentum."""
@@ -29,90 +32,8 @@ the second is measured, with fission, on CPUs."""
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How the weights learn."""
-
-    epochs: int | None = 200
-    """How long training takes."""
-    epoch: Literal["labeled", "pool"] = "labeled"
-    """What one epoch passes over."""
-    steps_per_epoch: int | None = None
-    """The length of an epoch where it is not one pass."""
-    steps: int | None = None
-    """How long training takes, whatever `epochs` says."""
-    labeled_batch: int = 128
-    """Labeled images of a step, over all processes."""
-    unlabeled_batch: int = 384
-    """Unlabeled images of a step, over all processes."""
-    optimizer: Literal["sgd", "lars"] = "sgd"
-    """LARS scales the step of each tensor to the length of its weights: for large batches."""
-    learning_rate: float = 0.1
-    """At the start, or after the warm-up."""
-    schedule: Literal["step", "cosine", "fixmatch", "constant"] = "step"
-    """x 0.1 at each milestone; half a cosine to 0; 7/16 of one; or none."""
-    milestones: tuple[float, ...] = (0.7, 0.9)
-    """Of the step schedule, as shares of what follows the warm-up."""
-    warmup_epochs: float = 0.0
-    """In which the learning rate rises from 0."""
-    momentum: float = 0.9
-    """Of SGD and LARS."""
-    nesterov: bool = False
-    """Whether SGD's momentum looks ahead."""
-    weight_decay: float = 5e-4
-    """On all weights but delta."""
-    decay_delta: bool = False
-    """Whether weight decay pulls delta to 0, that is, lambda to 1/2."""
-    decay_vectors: bool = True
-    """Whether weight decay pulls biases and batch-norm factors too."""
-    clip: float | None = None
-    """The largest norm of the gradient of all weights; no limit where none is given."""
-    ema: float = 0.0
-    """Share that the moving average of the weights keeps at a step; it is then what is judged."""
-    precision: Precision = "32"
-    """Of the forward pass; the weights stay float32. Less than 32 wants an accelerator."""
-    trainable_stages: int | None = 1
-    """How many of the backbone's last stages learn, the rest is frozen; all where none is given."""
-    frozen_statistics: Statistics = "frozen"
-    """Batch-norm statistics of frozen stages: they stay, or follow the batches as ORCA's code has
-    it."""
-    trunk_cache: int = 0
-    """Versions of each random view whose maps at the end of the frozen stages are computed once,
-    kept on disk and trained on; with 0, every step makes views of its own."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        check_sizes(labeled_batch=self.labeled_batch, unlabeled_batch=self.unlabeled_batch)
-        for name in ("epochs", "steps", "steps_per_epoch"):
-            if getattr(self, name) is not None:
-                check_sizes(**{name: getattr(self, name)})
-        require(
-            self.epochs is not None or self.steps is not None,
-            "epochs = None and steps = None: say how long training takes by one of them.",
-        )
-        require(self.learning_rate > 0, f"learning_rate = {self.learning_rate} must be above 0.")
-        require(
-            0 <= self.momentum < 1, f"momentum = {self.momentum} must be at least 0 and below 1."
-        )
-        require(
-            not self.nesterov or (self.momentum > 0 and self.optimizer == "sgd"),
-            "nesterov = true wants recipe.optimizer=sgd and a momentum above 0.",
-        )
-        require(self.weight_decay >= 0, f"weight_decay = {self.weight_decay} must be at least 0.")
-        require(
-            all(0 < milestone <= 1 for milestone in self.milestones),
-            f"milestones = {self.milestones} must be shares of training: above 0, at most 1.",
-        )
-        require(
-            self.warmup_epochs >= 0, f"warmup_epochs = {self.warmup_epochs} must be at least 0."
-        )
-        require(self.clip is None or self.clip > 0, f"clip = {self.clip} must be above 0.")
-        require(0 <= self.ema < 1, f"ema = {self.ema} must be at least 0 and below 1.")
-        require(self.trunk_cache >= 0, f"trunk_cache = {self.trunk_cache} must be at least 0.")
-
-
-@dataclass(frozen=True)
 class Judging:
-    """How predictions are judged."""
+    """Options of the evaluation on the test set."""
 
     ood_score: str = "own"
     """The method's own score, or a name of protofission.core.scores.SCORES; `max_probability` for a
@@ -161,6 +82,26 @@ class Experiment:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+
+    @classmethod
+    def from_json(cls, content: str | bytes) -> Experiment:
+        """Read what `as_json` wrote.
+
+        An option that an earlier version did not have yet has its default.
+
+        Raises:
+            InputError: a part is missing, or this version does not know an option or a value.
+        """
+        try:
+            plain = typed(parsed_json(content), dict[str, Any], "")
+            for part in dataclasses.fields(cls):
+                require(part.name in plain, f"{part.name} is missing.")
+            return fill(_example(plain), plain, "")
+        except InputError as error:
+            why = str(error).removesuffix(".")
+            raise InputError(
+                f"The experiment is not one of this version ({why}): run it again."
+            ) from None
 
     def rows(self, processes: int = 1) -> int:
         """Of a step, in each of so many processes: all views of its share of the batch."""
@@ -257,6 +198,23 @@ def experiment_of(name: str, **parts: Any) -> Experiment:
     return Experiment(name, **{"method": method, "head": method.traits.head, **parts})
 
 
+def _example(plain: dict[str, Any]) -> Experiment:
+    """The defaults of the method, split and backbone that an experiment in JSON names."""
+    name = typed(plain["name"], str, "name")
+    data = typed(plain["data"], dict[str, Any], "data")
+    split = typed(data.get("split"), dict[str, Any], "data.split")
+    named = spec_of(typed(split.get("name"), str, "data.split.name"))
+    backbone = typed(plain["backbone"], dict[str, Any], "backbone")
+    adapts = "hidden" in backbone
+    require(adapts or "blocks" in backbone, "backbone.blocks is missing.")
+    return experiment_of(
+        name,
+        head=HeadSpec(),
+        data=DataSpec(split=named),
+        backbone=AdapterSpec() if adapts else BackboneSpec(),
+    )
+
+
 def as_json(value: Any) -> str:
-    """An experiment, or a part of one, as JSON with its keys in order."""
+    """A dataclass value, such as an experiment, as JSON with its fields in order."""
     return json.dumps(dataclasses.asdict(value), indent=2)

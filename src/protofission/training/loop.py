@@ -28,9 +28,10 @@ from protofission.data.image_sets import TrainingData
 from protofission.models.adapters import Adapter
 from protofission.models.model import Model
 from protofission.system.distributed import ALONE, Processes
-from protofission.training.experiment import Experiment, Recipe
+from protofission.training.experiment import Experiment
 from protofission.training.optimizers import move_average
 from protofission.training.outputs import Plain, survey_of
+from protofission.training.recipe import Recipe
 from protofission.training.schedules import learning_rate, number_of_steps, steps_per_epoch
 from protofission.training.state import TrainState, start_head
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from protofission.methods import Adam
-from protofission.training.experiment import Recipe
+from protofission.training.recipe import Recipe
 
 
 class Lars(torch.optim.Optimizer):

@@ -25,6 +25,7 @@ from protofission.data.datasets import Data
 from protofission.system.distributed import ALONE, Processes
 from protofission.system.json_files import to_json
 from protofission.system.whole_files import locked
+from protofission.training.command import Command
 from protofission.training.evaluate import (
     Predictions,
     Summary,
@@ -78,6 +79,7 @@ def perform(
     resume: bool = False,
     processes: Processes = ALONE,
     save_every: float = SAVE_EVERY,
+    command: Command | None = None,
 ) -> Iterator[Moment]:
     """Train, judge and save an experiment; yields after every step.
 
@@ -87,6 +89,7 @@ def perform(
     Args:
         resume: go on where the folder's run is; without it, a folder that has a run is refused.
         save_every: the least seconds from one saved state to the next.
+        command: the one that makes the experiment; the folder keeps it.
     """
     require(save_every >= 0, f"save_every = {save_every} must be at least 0 seconds.")
     check_folder(folder, experiment, resume=resume)
@@ -101,7 +104,7 @@ def perform(
                 refusal = str(error)
         saved, refusal = processes.agreed((saved, refusal))
         require(refusal is None, refusal or "")
-        yield from _perform(experiment, data, folder, processes, save_every, saved)
+        yield from _perform(experiment, data, folder, processes, save_every, saved, command)
 
 
 Saved = tuple[dict[str, Tensor], Progress] | None
@@ -131,9 +134,12 @@ def _perform(
     processes: Processes,
     save_every: float,
     saved: Saved,
+    command: Command | None,
 ) -> Iterator[Moment]:
     """`perform` in a folder that is ours."""
-    state, progress = _begun(experiment, data, folder, processes, saved)
+    state, progress = _begin(experiment, data, folder, processes, saved)
+    if processes.first and command is not None:
+        folder.write("command.json", as_json(command))
     last = number_of_steps(experiment.recipe, data.training)
     clock = time.monotonic()
     for report in train(state, experiment, data.training, data.augmentations, processes):
@@ -160,10 +166,10 @@ def _perform(
     processes.wait()
 
 
-def _begun(
+def _begin(
     experiment: Experiment, data: Data, folder: RunFolder, processes: Processes, saved: Saved
 ) -> tuple[TrainState, Progress]:
-    """The saved state, or else the start, with the files that tell of it."""
+    """Restore the saved state, or else start; write the files that tell of it."""
     state = start(
         experiment, data.training, data.augmentations, processes, restored=saved is not None
     )

@@ -46,8 +46,8 @@ STATED: dict[str, dict[str, Any]] = {
 """What the JSON files of any run state, by dotted keys, and its types."""
 
 SEALED = (
-    *("experiment.json", "split.json", "store.json", "history.json", "metrics.json"),
-    "predictions.npz",
+    *("experiment.json", "command.json", "split.json", "store.json", "history.json"),
+    *("metrics.json", "predictions.npz"),
 )
 """Files whose digests are in `finished`; files of tensors carry their own."""
 

@@ -6,7 +6,7 @@ import math
 
 from protofission.core.errors import require
 from protofission.data.image_sets import TrainingData
-from protofission.training.experiment import Recipe
+from protofission.training.recipe import Recipe
 
 
 def steps_per_epoch(recipe: Recipe, data: TrainingData) -> int:

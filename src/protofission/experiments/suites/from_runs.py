@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from protofission.core.errors import InputError, require
 from protofission.experiments.suite import Case, Run, Suite
 from protofission.experiments.suites.paper import ACCURACIES
-from protofission.experiments.suites.run_origin import case_of
+from protofission.training.command import command_of_run
 from protofission.training.run import flat
 from protofission.training.run_folder import RunFolder
 
@@ -40,7 +39,8 @@ def gathered(folders: Sequence[RunFolder]) -> tuple[Suite, list[Run]]:
     cases: dict[tuple[str, str], Case] = {}
     runs: dict[tuple[str, str, int], Run] = {}
     for found, row, panel in zip(judged, rows, panels, strict=True):
-        case = replace(found.case, row=row, panel=panel)
+        command = command_of_run(found.folder)
+        case = Case(row, panel, command.method, command.preset, command.options)
         cases.setdefault((row, panel), case)
         place = (row, panel, found.plain["seed"])
         if place in runs:
@@ -61,13 +61,6 @@ def gathered(folders: Sequence[RunFolder]) -> tuple[Suite, list[Run]]:
 class _Found:
     folder: RunFolder
     plain: dict[str, Any]
-
-    @cached_property
-    def case(self) -> Case:
-        try:
-            return case_of(self.plain, "", "")
-        except InputError as error:
-            raise InputError(f"{self.folder.path}: {error}") from None
 
     def options(self, data: bool) -> dict[str, Any]:
         """Options of the data and the fingerprints of its features, or options of all else."""

@@ -145,7 +145,10 @@ def _performed(place: int, run: Run) -> Iterator[News]:
     data = _loaded(experiment)
     processes = launched(precision=experiment.recipe.precision)
     steps, clock = number_of_steps(experiment.recipe, data.training), 0.0
-    for moment in perform(experiment, data, run.folder, resume=True, processes=processes):
+    command = run.case.command(run.seed)
+    for moment in perform(
+        experiment, data, run.folder, resume=True, processes=processes, command=command
+    ):
         if time.monotonic() - clock > OFTEN:
             clock = time.monotonic()
             yield News(place, moment.report.step + 1, steps)

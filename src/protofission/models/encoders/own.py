@@ -24,7 +24,7 @@ from protofission.models.checkpoints import check_origin, compare, load_backbone
 from protofission.models.encoders.base import Encoder, fingerprint_of
 from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
 from protofission.models.weight_files import card_of, read_tensors
-from protofission.system.json_files import typed
+from protofission.system.json_files import fill
 
 SIZES = {
     "digits": 8,
@@ -122,8 +122,9 @@ class OwnEncoder(Encoder):
 def _of_plain(fields: dict[str, Any], shown: str) -> BackboneSpec:
     """A specification from its fields in JSON; an earlier version may have had fewer."""
     try:
-        usual = {name: v for name, v in _plain(BackboneSpec()).items() if name != "blocks"}
-        return typed({**usual, **fields}, BackboneSpec, "backbone")
+        found = fill(BackboneSpec(), fields, "backbone")
+        require("blocks" in fields, "backbone.blocks is missing.")
+        return found
     except InputError:
         raise InputError(
             f"{shown} describes no backbone that this version knows: set backbone=, or give "
