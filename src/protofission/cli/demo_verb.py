@@ -37,7 +37,8 @@ def demo(
         How many seeds; with more than one, the table shows mean and spread.
     first_seed
         The first of them.
-    methods
+
+    Methods:
         Which methods, by name; `protofission methods` lists them.
     preset
         The named experiment to start from: digits, or digits/literal for the paper's words.
