@@ -79,6 +79,48 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
+def test_help_and_refusals_of_the_command_line_do_not_import_torch() -> None:
+    code = """
+import sys
+from protofission.cli import main
+for arguments in sys.argv[1:]:
+    sys.argv[1:] = arguments.split()
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    print("ended", code, *(name for name in ("torch", "numpy") if name in sys.modules))
+"""
+    verbs = ["--help", "--version", "fit --help", "suite --help", "data check --help"]
+    refused = ["dmeo", "fit", "fit a b --out", "demo --seeds many", "predict model", "show --a=b"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *verbs, *refused], capture_output=True, text=True, check=True
+    )
+    ends = [line for line in done.stdout.splitlines() if line.startswith("ended")]
+    assert ends == ["ended 0"] * len(verbs) + ["ended 2"] * len(refused)
+
+
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+
+
+def test_files_have_at_most_400_lines_and_functions_80(project: Path) -> None:
+    """Without exceptions, the training loop included; docstrings count."""
+    package = project / "src" / "protofission"
+    large = []
+    for path in sorted(package.rglob("*.py")):
+        name, lines = path.relative_to(package), len(path.read_text().splitlines())
+        if lines > 400:
+            large.append(f"{name} has {lines} lines")
+        for node in functions(path):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            if length > 80:
+                large.append(f"{name}: {node.name} has {length} lines")
+    assert large == []
+
+
 def test_reference_twins_import_nothing_of_ours(project: Path) -> None:
     files = list((project / "tests" / "reference").glob("*.py"))
     assert files

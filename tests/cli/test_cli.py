@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from cyclopts import App
 from PIL import Image
 from rich.console import Console
 
 from conftest import Call
+from protofission.cli import app
 from protofission.data.datasets import Data, DataSpec
 from protofission.experiments.demo import plan, run_demo
 
@@ -114,6 +116,30 @@ def test_help_shows_examples_and_fits_eighty_columns() -> None:
         assert done.returncode == 0
         assert max(map(len, done.stdout.splitlines())) <= 80
     assert "protofission demo --seeds 5" in in_a_process("demo", "--help").stdout
+
+
+def verbs(of: App = app, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The verbs of the command line, `data check` and its like too."""
+    found = []
+    for name in of:
+        if not name.startswith("-"):
+            inner = verbs(of[name], (*before, name))
+            found += inner or [(*before, name)]
+    return found
+
+
+@pytest.mark.parametrize("verb", verbs(), ids=" ".join)
+def test_the_help_of_every_verb_shows_an_example_and_says_what_each_argument_is(
+    verb: tuple[str, ...], call: Call
+) -> None:
+    done = call(*verb, "--help")
+    assert done.code == 0
+    lines = done.out.splitlines()
+    example = " ".join(("protofission", *verb))
+    assert [line for line in lines if line.strip().startswith(example)], done.out
+    rows = [line.strip("│ *") for line in lines if line.startswith("│")]
+    bare = [row for row in rows if re.fullmatch(r"(--?)?[\w-]+( -\w)?( [A-Z.]+)? +\[.*", row)]
+    assert not bare
 
 
 def test_methods_lists_names_and_options(call: Call) -> None:

@@ -28,15 +28,10 @@ from protofission.data.datasets import Data
 from protofission.data.image_sets import TestData, TrainingData
 from protofission.data.splits import Split
 from protofission.experiments.report import run_figures as figures
+from protofission.experiments.report.quantities import COLUMNS, GLOSSARY
 from protofission.experiments.report.results import Result, by_method
 from protofission.experiments.report.run_page import write_page
-from protofission.experiments.report.run_tables import (
-    COLUMNS,
-    GLOSSARY,
-    disagreements,
-    rows,
-    terminal_table,
-)
+from protofission.experiments.report.run_tables import disagreements, method_rows, terminal_table
 from protofission.pages.contact_sheets import (
     FRAME,
     LARGEST,
@@ -47,8 +42,8 @@ from protofission.pages.contact_sheets import (
     sheets,
     shown_heads,
 )
-from protofission.pages.drawing import short
-from protofission.pages.head_names import in_order, meaning
+from protofission.pages.drawing import shorten
+from protofission.pages.head_names import head_order, meaning
 from protofission.system.json_files import to_json
 from protofission.training.evaluate import NO_SLOT, Predictions, Summary, summarize
 from protofission.training.experiment import as_json
@@ -129,7 +124,7 @@ def seeds(parent: Path, *numbers: Summary, method: str = "orca") -> list[Result]
 
 def test_rows_hold_mean_sample_deviation_and_n(tmp_path: Path) -> None:
     runs = seeds(tmp_path, summary(0.8), summary(0.9), summary(1.0))
-    row = rows([*runs, result(tmp_path, "zz"), result(tmp_path, "aa")])[0]
+    row = method_rows([*runs, result(tmp_path, "zz"), result(tmp_path, "aa")])[0]
     assert (row.name, row.n) == ("orca", 3)
     assert row.cells["seen"].mean == pytest.approx(0.9)
     assert row.cells["seen"].sd == pytest.approx(0.1)  # sqrt((0.01 + 0 + 0.01) / 2)
@@ -140,17 +135,17 @@ def test_rows_hold_mean_sample_deviation_and_n(tmp_path: Path) -> None:
 
 def test_rows_come_in_the_order_of_the_methods(tmp_path: Path) -> None:
     runs = [result(tmp_path, name, seed) for seed in (0, 1) for name in ("zz", "aa")]
-    assert [(row.name, row.n) for row in rows(runs)] == [("zz", 2), ("aa", 2)]
+    assert [(row.name, row.n) for row in method_rows(runs)] == [("zz", 2), ("aa", 2)]
 
 
 def test_columns_read_the_right_numbers(tmp_path: Path) -> None:
-    (row,) = rows(seeds(tmp_path, summary(0.11, orca=(0.22, 0.33), strict=(0.44, 0.55))))
+    (row,) = method_rows(seeds(tmp_path, summary(0.11, orca=(0.22, 0.33), strict=(0.44, 0.55))))
     assert row.texts() == ["11.0", "22.0", "44.0", "33.0", "55.0", "0.931", "2.25"]
     assert list(row.cells) == list(COLUMNS)
 
 
 def test_one_seed_shows_no_spread(tmp_path: Path) -> None:
-    (row,) = rows(seeds(tmp_path, summary()))
+    (row,) = method_rows(seeds(tmp_path, summary()))
     assert isnan(row.cells["seen"].sd)
     assert "±" not in printed([row])
     assert "One seed" in printed([row])
@@ -158,7 +153,7 @@ def test_one_seed_shows_no_spread(tmp_path: Path) -> None:
 
 def test_what_cannot_be_judged_is_a_dash(tmp_path: Path) -> None:
     blind = summary(orca=(nan, 0.5), strict=(nan, 0.5))
-    (row,) = rows(seeds(tmp_path, summary(), blind))
+    (row,) = method_rows(seeds(tmp_path, summary(), blind))
     assert row.texts()[1:4] == ["–", "–", "65.0 ± 21.2"]  # noqa: RUF001
     assert disagreements([row]) == []
 
@@ -171,7 +166,7 @@ def printed(table: Any) -> str:
 
 def test_the_terminal_table_fits_80_columns(tmp_path: Path) -> None:
     wide = [summary(0.0, (0.0, 0.0), (0.0, 0.0)), summary(1.0, (1.0, 1.0), (1.0, 1.0))]
-    text = printed(rows(seeds(tmp_path, *wide, method="fixmatch-sigmoid+pf")))
+    text = printed(method_rows(seeds(tmp_path, *wide, method="fixmatch-sigmoid+pf")))
     assert max(map(len, text.splitlines())) <= 80
     assert "fixmatch-sigmoid+pf" in text
     assert text.count("± 70.7") == 5
@@ -180,19 +175,19 @@ def test_the_terminal_table_fits_80_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("gap", "named"), [(0.02, False), (0.0201, True)])
 def test_protocols_over_two_points_apart_are_named(tmp_path: Path, gap: float, named: bool) -> None:
-    table = rows(seeds(tmp_path, summary(orca=(0.83 + gap, 0.8), strict=(0.83, 0.8))))
+    table = method_rows(seeds(tmp_path, summary(orca=(0.83 + gap, 0.8), strict=(0.83, 0.8))))
     said = "differ by 2.0 points in `novel`: a novel class sits on a seen head."
     assert disagreements(table) == [f"orca: the two protocols {said}"] * named
 
 
 def test_one_seed_of_many_is_enough_to_be_named(tmp_path: Path) -> None:
     apart = summary(orca=(0.9, 0.85), strict=(0.7, 0.8))
-    (sentence,) = disagreements(rows(seeds(tmp_path, *[summary()] * 19, apart)))
+    (sentence,) = disagreements(method_rows(seeds(tmp_path, *[summary()] * 19, apart)))
     assert "in 1 of 20 seeds, by up to 20.0 points in `novel` and 5.0 points in `all`" in sentence
 
 
 def test_apart_in_all_alone_has_its_own_cause(tmp_path: Path) -> None:
-    (sentence,) = disagreements(rows(seeds(tmp_path, summary(orca=(0.8, 0.9)))))
+    (sentence,) = disagreements(method_rows(seeds(tmp_path, summary(orca=(0.8, 0.9)))))
     assert sentence.endswith("10.0 points in `all`: a class sits on another's head.")
 
 
@@ -206,13 +201,13 @@ def test_the_glossary_explains_every_word_of_the_table() -> None:
 
 def test_novel_heads_stand_in_the_order_of_their_matching() -> None:
     assert PREDICTIONS.confusion.tolist() == CONFUSION.tolist()
-    assert in_order(CONFUSION, 2) == [0, 1, 3, 2]
-    assert np.diagonal(CONFUSION[:, in_order(CONFUSION, 2)]).tolist() == [3, 3, 3, 2]
+    assert head_order(CONFUSION, 2) == [0, 1, 3, 2]
+    assert np.diagonal(CONFUSION[:, head_order(CONFUSION, 2)]).tolist() == [3, 3, 3, 2]
 
 
 def test_seen_heads_keep_their_place_whatever_they_hold() -> None:
-    assert in_order(CONFUSION[::-1], 2)[:2] == [0, 1]
-    assert in_order(np.diag([1, 2]), 2) == [0, 1]
+    assert head_order(CONFUSION[::-1], 2)[:2] == [0, 1]
+    assert head_order(np.diag([1, 2]), 2) == [0, 1]
 
 
 def test_a_head_stands_for_its_class_or_for_most_of_its_images() -> None:
@@ -280,8 +275,8 @@ def test_curves_are_means_over_seeds_in_bands(tmp_path: Path) -> None:
 
 
 def test_a_long_name_is_cut_for_an_axis() -> None:
-    assert short("automobile") == "automobile"
-    assert short("a very long class name", 10) == "a very lo…"
+    assert shorten("automobile") == "automobile"
+    assert shorten("a very long class name", 10) == "a very lo…"
 
 
 # Sheets
@@ -371,7 +366,7 @@ def test_strips_are_shorter_where_a_page_would_grow_heavy() -> None:
 
 def test_of_many_heads_the_first_seen_and_novel_ones_are_shown() -> None:
     many = replace(PREDICTIONS, num_classes=60, num_seen=30, heads=PREDICTIONS.labels)
-    assert shown_heads(many) == [*range(10), *in_order(many.confusion, 30)[30:40]]
+    assert shown_heads(many) == [*range(10), *head_order(many.confusion, 30)[30:40]]
     assert shown_heads(PREDICTIONS) == [0, 1, 3, 2]
 
 
@@ -484,7 +479,7 @@ def test_names_are_escaped_everywhere(two_seeds: Made) -> None:
 def test_the_page_shows_the_rows_of_the_terminal(two_seeds: Made) -> None:
     content, page, results = two_seeds
     cells = re.findall("<td>(.*?)</td>", content)
-    assert cells == [text for row in rows(results) for text in [str(row.n), *row.texts()]]
+    assert cells == [text for row in method_rows(results) for text in [str(row.n), *row.texts()]]
     assert "Mean ± sample standard deviation over 2 seeds." in page.text
     assert "Pictures are of the first seed" in page.text
     assert data_of().split.sha256 in page.text
@@ -496,7 +491,7 @@ def test_a_page_of_one_seed_says_so_and_shows_no_spread(one_seed: Made) -> None:
     assert "one seed (0)" in page.text
     assert "±" not in page.text
     assert "first seed" not in page.text
-    assert re.findall("<td>(.*?)</td>", content)[0] == rows(results)[0].texts()[0]
+    assert re.findall("<td>(.*?)</td>", content)[0] == method_rows(results)[0].texts()[0]
 
 
 def test_only_methods_with_several_prototypes_have_sub_classes(

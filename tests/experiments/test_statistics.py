@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protofission.experiments.report.statistics import Sample, paired
+from protofission.experiments.report.statistics import Sample, paired_differences
 
 NUMBERS = st.floats(-100, 100).map(lambda value: round(value, 3))
 SAMPLES = st.lists(NUMBERS, min_size=2, max_size=8).map(tuple)
@@ -72,16 +72,18 @@ def test_words_say_where_the_interval_lies(values: tuple[float, ...], word: str)
 
 def test_pairs_are_of_the_seeds_that_both_have() -> None:
     first, second = {0: 5.0, 1: 7.0, 3: 1.0}, {3: 4.0, 1: 1.0, 2: 9.0}
-    assert paired(first, second) == Sample((6.0, -3.0))
-    assert paired(first, {}) == Sample(())
+    assert paired_differences(first, second) == Sample((6.0, -3.0))
+    assert paired_differences(first, {}) == Sample(())
 
 
 @given(st.dictionaries(st.integers(0, 9), st.tuples(NUMBERS, NUMBERS), min_size=1))
 def test_pairs_are_a_plain_sample_of_differences(both: dict[int, tuple[float, float]]) -> None:
     first = {seed: values[0] for seed, values in both.items()}
     second = {seed: both[seed][1] for seed in reversed(both)}
-    assert paired(first, second) == Sample(tuple(a - b for a, b in both.values()))
-    assert paired(second, first).mean == pytest.approx(-paired(first, second).mean)
+    assert paired_differences(first, second) == Sample(tuple(a - b for a, b in both.values()))
+    assert paired_differences(second, first).mean == pytest.approx(
+        -paired_differences(first, second).mean
+    )
 
 
 @given(SAMPLES, NUMBERS)
@@ -94,7 +96,7 @@ def test_a_shift_moves_the_mean_alone(values: tuple[float, ...], shift: float) -
 
 @given(SAMPLES, NUMBERS)
 def test_a_scale_goes_through(values: tuple[float, ...], factor: float) -> None:
-    before, after = Sample(values), Sample(values).scaled(factor)
+    before, after = Sample(values), Sample(values).times(factor)
     assert after.mean == pytest.approx(factor * before.mean, abs=1e-8)
     assert after.sd == pytest.approx(abs(factor) * before.sd, abs=1e-8)
     assert after.interval == pytest.approx(abs(factor) * before.interval, abs=1e-6)

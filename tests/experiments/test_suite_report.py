@@ -27,7 +27,7 @@ from protofission.experiments.report.formats import (
     markdown_text,
 )
 from protofission.experiments.report.suite_figures import INTERVALS, RANGES, drawings
-from protofission.experiments.report.suite_numbers import SUMMARIES, grid_of
+from protofission.experiments.report.suite_grid import SUMMARIES, grid_of
 from protofission.experiments.report.suite_report import write_report
 from protofission.experiments.suite import Case, Run, Suite
 from protofission.training.run_folder import RunFolder

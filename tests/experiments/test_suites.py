@@ -19,14 +19,15 @@ import pytest
 from conftest import Call
 from protofission.core.errors import InputError
 from protofission.core.options import override
-from protofission.experiments.report.run_tables import QUANTITIES
-from protofission.experiments.report.suite_numbers import grid_of
+from protofission.experiments.report.quantities import QUANTITIES
+from protofission.experiments.report.suite_grid import grid_of
 from protofission.experiments.suites import SUITES, Setting, Suite, suite_named
 from protofission.experiments.suites import console as show
-from protofission.experiments.suites import runner as suite_work
+from protofission.experiments.suites import workers as suite_work
 from protofission.experiments.suites.from_runs import gathered, run_folders
-from protofission.experiments.suites.runner import News, check_stores, pace_of, work
-from protofission.experiments.suites.yaml_suite import Own
+from protofission.experiments.suites.time_estimate import measure_pace
+from protofission.experiments.suites.workers import News, check_stores, perform_runs
+from protofission.experiments.suites.yaml_suite import YamlSuite
 from protofission.methods import METHODS
 from protofission.training.command import command_of_run
 from protofission.training.experiment import Experiment, as_json
@@ -111,7 +112,7 @@ def test_runs_side_by_side_are_those_of_one_process_and_outlive_one_that_fails(t
         suite.cases[0], row="b", options=(*suite.cases[0].options, "data.split.num_seen=99")
     )
     runs = replace(suite, cases=(broken, *suite.cases)).runs(tmp_path / "together", [0, 1])
-    ended = {news.place: news for news in work(runs, 2) if news.ended}
+    ended = {news.place: news for news in perform_runs(runs, 2) if news.ended}
     assert sorted(ended) == [0, 1, 2, 3, 4, 5]
     assert ["99" in ended[place].failure for place in range(6)] == 2 * [True, False, False]
     for place in (1, 2, 4, 5):
@@ -121,14 +122,14 @@ def test_runs_side_by_side_are_those_of_one_process_and_outlive_one_that_fails(t
             pass
         for file in ("metrics.json", "weights.safetensors"):
             assert (alone / file).read_bytes() == (runs[place].folder.path / file).read_bytes()
-    assert list(work([runs[1], runs[2]], 2)) == []  # what is finished is left alone
+    assert list(perform_runs([runs[1], runs[2]], 2)) == []  # what is finished is left alone
 
 
 def test_the_time_of_a_run_is_taken_from_its_steps(tmp_path: Path):
     store = made(tmp_path / "s").folder
     suite = small(store, "orca+pf", budget=1.0)
     (run,) = suite.runs(tmp_path / "runs", [0])
-    pace = pace_of(run)
+    pace = measure_pace(run)
     longer = replace(run.case, options=(*run.case.options, "recipe.epochs=60"))
     (twice,) = replace(suite, cases=(longer,)).runs(tmp_path / "runs", [0])
     assert pace.step > 0
@@ -314,8 +315,8 @@ def test_a_file_that_is_no_suite_is_refused_in_a_sentence(text, sentence, tmp_pa
 
 
 def planned(path: Path) -> None:
-    own = Own.read(path)
-    setting = own.setting(Setting(own.tier), named=False)
+    own = YamlSuite.read(path)
+    setting = own.setting(Setting(own.tier), keep_datasets=False)
     setting.check(own.suite(setting))
     assert own.seeds is None or own.seeds
 
@@ -362,7 +363,7 @@ def test_a_tier_that_is_asked_for_goes_before_the_file_s_and_the_report_follows(
     path, out = tmp_path / "own.yaml", tmp_path / "out"
     path.write_text("methods: [orca]\ndata: [digits]\n" + (f"tier: {said}\n" if said else ""))
     monkeypatch.setattr(show, "show_stores", lambda *_: None)
-    monkeypatch.setattr(show, "show_work", lambda *_: [])
+    monkeypatch.setattr(show, "show_runs", lambda *_: [])
     done = call("suite", path, "--out", out, *(["--tier", asked] if asked else []))
     assert done.code == 0, done.err
     (report,) = (folder for folder in out.iterdir() if folder.name != "runs")
@@ -378,7 +379,7 @@ def test_runs_made_one_by_one_are_put_together(tmp_path: Path):
     suite = small(store, "orca", "orca+pf")
     wider = replace(suite.cases[1], row="w", options=(*suite.cases[1].options, "head.prototypes=2"))
     runs = replace(suite, cases=(*suite.cases, wider)).runs(tmp_path / "runs", [0, 1])
-    assert not any(news.failure for news in work(runs, 2))
+    assert not any(news.failure for news in perform_runs(runs, 2))
     for run in runs:  # the folders say what the suite said
         assert command_of_run(run.folder) == run.case.command(run.seed)
     for run in runs[::2]:  # as of an earlier version

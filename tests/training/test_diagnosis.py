@@ -23,7 +23,7 @@ from protofission.core.records import Term
 from protofission.methods import METHODS
 from protofission.system.json_files import to_json
 from protofission.training import console as session
-from protofission.training.console import Tracker, curves, epoch_line, show_run
+from protofission.training.console import epoch_line, show_run
 from protofission.training.diagnosis import EARLY, Finding, after, at_the_start, learns_by_trust
 from protofission.training.evaluate import Summary
 from protofission.training.experiment import Experiment
@@ -32,6 +32,7 @@ from protofission.training.loop import StepReport
 from protofission.training.presets import PRESETS, preset
 from protofission.training.run import Moment, perform
 from protofission.training.run_folder import RunFolder
+from protofission.training.tensorboard import Tracker, curve_values
 from runs import digits, small
 
 
@@ -271,14 +272,14 @@ def test_curves_hold_every_number_of_an_epoch():
     whole = epoch(neighbours=0.321)
     plain = dataclasses.asdict(whole)
     assert plain.pop("epoch") == 6  # the place, not a value
-    found = curves(whole)
+    found = curve_values(whole)
     assert len(set(numbers(plain))) == len(list(numbers(plain)))  # none stands for another
     assert set(numbers(plain)) <= set(found.values())
     assert len(found) == len(list(numbers(plain)))
 
 
 def test_curves_have_names_that_tell_them_apart():
-    found = curves(epoch())
+    found = curve_values(epoch())
     assert found["loss"] == 1.2345
     assert found["learning_rate"] == 0.05
     assert found["trusted"] == 0.4
@@ -287,7 +288,7 @@ def test_curves_have_names_that_tell_them_apart():
     assert (found["orca/seen"], found["orca/novel"], found["orca/all"]) == (0.81, 0.62, 0.73)
     assert found["auc"] == 0.877
     assert "neighbours" not in found
-    assert curves(epoch(summary=None, trusted=None, neighbours=0.2)) == {
+    assert curve_values(epoch(summary=None, trusted=None, neighbours=0.2)) == {
         "loss": 1.2345,
         "learning_rate": 0.05,
         "terms/supervised": 0.7,
@@ -311,7 +312,7 @@ def read_back(folder: RunFolder) -> dict[str, list[tuple[int, float]]]:
 def expected(history: list[Epoch]) -> dict[str, list[tuple[int, Any]]]:
     found: dict[str, list[tuple[int, Any]]] = {}
     for one in history:
-        for name, value in curves(one).items():
+        for name, value in curve_values(one).items():
             close = pytest.approx(value, rel=1e-6, nan_ok=True)
             found.setdefault(name, []).append((one.epoch, close))
     return found
@@ -323,7 +324,7 @@ def test_tensorboard_reads_the_curves_back(tmp_path):
     assert not list(tmp_path.iterdir())  # nothing before the first epoch
     written = [epoch(epoch=n, loss=2.0 - n, trusted=0.1 * n) for n in range(3)]
     for number, one in enumerate(written):
-        tracker.follow(one)
+        tracker.add(one)
         assert read_back(folder) == expected(written[: number + 1])  # at once, not at the end
 
 
@@ -336,7 +337,7 @@ def test_epochs_that_a_resumed_run_repeats_are_not_doubled(save_every, tmp_path)
     saved = b""
     for moment in moments:
         if moment.epoch is not None:
-            tracker.follow(moment.epoch)
+            tracker.add(moment.epoch)
             if moment.epoch.epoch == 0:
                 saved = (tmp_path / "state.safetensors").read_bytes()
             if moment.epoch.epoch == 2:
@@ -347,7 +348,7 @@ def test_epochs_that_a_resumed_run_repeats_are_not_doubled(save_every, tmp_path)
     tracker = Tracker(folder)
     for moment in perform(experiment, digits(), folder, resume=True, save_every=save_every):
         if moment.epoch is not None:
-            tracker.follow(moment.epoch)
+            tracker.add(moment.epoch)
     assert [step for step, _ in read_back(folder)["loss"]] == [0, 1, 2, 3]
     assert read_back(folder) == expected(folder.history())
 

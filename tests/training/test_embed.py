@@ -1,6 +1,5 @@
 """Embedding: the same bytes however it is done, and nothing lost when it is killed."""
 
-import io
 import json
 import os
 import subprocess
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from rich.console import Console
 
 from conftest import Killing
 from protofission.cli import main
@@ -23,7 +21,6 @@ from protofission.data.readers.digits import load_digits
 from protofission.data.store.manifest import Block
 from protofission.data.store.reader import Store
 from protofission.models.encoders import encoder_named
-from protofission.training import console as session
 from protofission.training.embed import Images, ViewCounts, embed, images_of
 
 module = sys.modules[embed.__module__]
@@ -218,16 +215,3 @@ def test_an_encoder_that_changed_before_another_process_read_it_is_refused(
     module._begin(work, spec, "another")
     with pytest.raises(InputError, match=f"The encoder {ENCODER} changed while it was in use"):
         module._carry_out(block, pixels)
-
-
-def test_a_log_without_bars_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch):
-    now = [0.0]
-    monkeypatch.setattr(session.time, "monotonic", lambda: now[0])
-    out = io.StringIO()
-    console = Console(file=out, width=80)
-    with session.progress_bar(console, "embedding x") as progress:
-        for done in range(0, 500, 100):  # every 20 seconds
-            now[0] += 20
-            progress(done, 400)
-    told = [line for line in out.getvalue().splitlines() if " of 400" in line]
-    assert [line.split(",")[0] for line in told] == [f"embedding x: {n} of 400" for n in (100, 300)]

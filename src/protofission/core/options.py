@@ -13,6 +13,7 @@ import itertools
 import math
 import textwrap
 import types
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -46,6 +47,13 @@ def override(value: Value, assignment: str) -> Value:
         guesses = [known.replace("base.", "") for known in options(value)]
         raise UnknownKeyError(not_known("key", key, miss.siblings, guesses)) from None
     return changed
+
+
+def override_all(value: Value, assignments: Iterable[str]) -> Value:
+    """A copy with options changed one after another by `key=value`."""
+    for assignment in assignments:
+        value = override(value, assignment)
+    return value
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from protofission.core.rng import check_seed
 from protofission.data.datasets import Data, DataSpec
 from protofission.experiments.report.results import Result, oracles
 from protofission.experiments.report.run_page import write_page
-from protofission.experiments.report.run_tables import disagreements, rows, terminal_table
+from protofission.experiments.report.run_tables import disagreements, method_rows, terminal_table
 from protofission.models.backbones import BackboneSpec
+from protofission.system.console import progress_bars
 from protofission.training.command import command_for
-from protofission.training.console import bars
 from protofission.training.experiment import Experiment
 from protofission.training.presets import fits_a_cpu, preset
 from protofission.training.run import folder_of, perform
@@ -136,7 +136,7 @@ def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) ->
         for job in jobs
         if job.experiment.method.traits.predicts
     ]
-    table = rows(results)
+    table = method_rows(results)
     console.print(terminal_table(table))
     for sentence in [*disagreements(table), *oracles(results)]:
         console.print(sentence, markup=False)
@@ -146,7 +146,7 @@ def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) ->
 
 def _perform_all(jobs: Sequence[Job], loaded: dict[DataSpec, Data], console: Console) -> None:
     """Run the jobs one after another under a bar each."""
-    with bars(console) as progress:
+    with progress_bars(console) as progress:
         for job in jobs:
             experiment, data = job.experiment, loaded[job.experiment.data]
             title = f"{experiment.name}, seed {experiment.seed}"

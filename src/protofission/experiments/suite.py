@@ -13,7 +13,7 @@ from protofission.training.run import folder_of
 from protofission.training.run_folder import RunFolder
 
 Published = Mapping[tuple[str, str], Mapping[str, float]]
-"""By row and panel: numbers of the paper, by the keys of report.tables.QUANTITIES."""
+"""By row and panel: numbers of the paper, by the keys of report.quantities.QUANTITIES."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Suite:
     title: str
     cases: tuple[Case, ...]
     quantities: tuple[str, ...]
-    """What the tables show, by the keys of report.tables.QUANTITIES; the first one is drawn."""
+    """What the tables show, by the keys of report.quantities.QUANTITIES; the first one is drawn."""
     pairs: tuple[tuple[str, str], ...] = ()
     """(row, row it is compared with): their differences are taken seed by seed."""
     published: Published = field(default_factory=dict)

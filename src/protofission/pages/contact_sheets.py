@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from protofission.pages.head_names import Meaning, in_order, meaning
+from protofission.pages.head_names import Meaning, head_order, meaning
 from protofission.training.evaluate import NO_SLOT, Predictions
 
 Pixels = NDArray[np.uint8]
@@ -61,7 +61,7 @@ def images_per_strip(num_strips: int, height: int, width: int) -> int:
 def shown_heads(predictions: Predictions) -> list[int]:
     """Heads in the order of the confusion matrix, the first ones of seen and novel if many."""
     seen = predictions.num_seen
-    order = in_order(predictions.confusion, seen)
+    order = head_order(predictions.confusion, seen)
     return order[:seen][:EACH] + order[seen:][:EACH]
 
 
@@ -80,7 +80,7 @@ def sheets(
     for head in shown_heads(predictions):
         means = meaning(head, counts, predictions.num_seen, names)
         slots = range(num_slots if head < num_heads else 0)
-        members = {slot: first_ones(predictions, head, slot) for slot in (NO_SLOT, *slots)}
+        members = {slot: nearest_images(predictions, head, slot) for slot in (NO_SLOT, *slots)}
         strips = tuple(
             _strip(slot, images, predictions, pixels, means, per_slot)
             for slot, images in members.items()
@@ -92,7 +92,7 @@ def sheets(
     return found
 
 
-def first_ones(predictions: Predictions, head: int, slot: int) -> Ints:
+def nearest_images(predictions: Predictions, head: int, slot: int) -> Ints:
     """The images on a head and slot, the most similar first; of those on none, the most OOD."""
     members = np.flatnonzero((predictions.heads == head) & (predictions.slots == slot))
     worth = predictions.ood_scores if slot == NO_SLOT else predictions.similarities

@@ -54,7 +54,7 @@ def svg(
         label: what it shows, for those who do not see it.
         draw: fills an empty figure.
     """
-    return _inline(_saved(name, draw, inches, "svg", "none").decode(), label)
+    return _svg_element(_file_content(name, draw, inches, "svg", "none").decode(), label)
 
 
 def write_drawing(
@@ -69,11 +69,11 @@ def write_drawing(
     paths = []
     for ending in ("png", "svg"):
         paths.append(path.with_name(f"{path.name}.{ending}"))
-        write_whole(paths[-1], _saved(path.name, draw, inches, ending, "white"))
+        write_whole(paths[-1], _file_content(path.name, draw, inches, ending, "white"))
     return paths
 
 
-def _saved(
+def _file_content(
     name: str, draw: Callable[[Figure], None], inches: tuple[float, float], ending: str, paper: str
 ) -> bytes:
     """The file of a drawing, with nothing in it that changes from one time to the next."""
@@ -88,7 +88,7 @@ def _saved(
     return content.getvalue()
 
 
-def _inline(document: str, label: str) -> Markup:
+def _svg_element(document: str, label: str) -> Markup:
     """An SVG file as an element of a page: no prolog, namespaces, metadata or repeated ids."""
     body = document[document.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
@@ -100,6 +100,6 @@ def _inline(document: str, label: str) -> Markup:
     return start + Markup(body[body.index(">") + 1 :].strip())
 
 
-def short(name: str, limit: int = 14) -> str:
+def shorten(name: str, limit: int = 14) -> str:
     """A name that fits an axis."""
     return name if len(name) <= limit else name[: limit - 1] + "…"

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from protofission.core.metrics import Counts
 
 
-def in_order(counts: Counts, num_seen: int) -> list[int]:
+def head_order(counts: Counts, num_seen: int) -> list[int]:
     """Heads as columns of the confusion matrix: novel ones under the classes they are matched with.
 
     The matching is that of the strict protocol: novel classes with novel heads.

@@ -23,9 +23,9 @@ from protofission.data.readers.image_cache import processors
 from protofission.data.store.manifest import fingerprint
 from protofission.data.store.reader import StoredViews
 from protofission.models.encoders import DEFAULT, EncoderSpec, encoder_named, fetch
+from protofission.system.console import print_line, progress_bar, stages
 from protofission.system.paths import path_of
 from protofission.system.whole_files import locked
-from protofission.training.console import line, progress_bar, stages
 from protofission.training.embed import Images, ViewCounts, embed, fingerprint_of
 from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import DECISIONS, slot_use
@@ -84,7 +84,7 @@ def fit(
             reading = (partial(stage, f"reading {what}") for what in ("labeled images", "the pool"))
             material = gather(labeled, unlabeled, loaded.decode, work, *reading)
         for finding in material.findings:
-            line(console, finding)
+            print_line(console, finding)
         check_pool(int((~material.repeated).sum()), options)
         _check_counting(material, options)
         images = Images("fit", ImageSets(material.images), "natural")
@@ -105,8 +105,8 @@ def fit(
         _write(bundle, fitted, material, work / "model", console, command)
         (work / "model").replace(out)
     for text in sentences(fitted):
-        line(console, text)
-    line(console, f"The model: {printable(str(out))}, the page: {printable(str(out / PAGE))}")
+        print_line(console, text)
+    print_line(console, f"The model: {printable(str(out))}, the page: {printable(str(out / PAGE))}")
     return bundle
 
 
@@ -149,7 +149,7 @@ def _place(work: Path, images: Images, encoder: str, seed: int, console: Console
     place = work / f"store-{key}"
     for other in work.glob("store-*"):
         if other != place:
-            line(console, "What was embedded before was of other images or options: dropped.")
+            print_line(console, "What was embedded before was of other images or options: dropped.")
             shutil.rmtree(other)
     return place
 
@@ -260,7 +260,7 @@ def _write(
     try:
         write_rows(folder / "triage.parquet", rows, "parquet")
     except InputError as missing:
-        line(console, f"No triage.parquet: {missing}")
+        print_line(console, f"No triage.parquet: {missing}")
     write_triage_page(
         folder / PAGE,
         fitted,

@@ -13,10 +13,10 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from protofission.core.metrics import auroc
+from protofission.experiments.report.quantities import NO_NUMBER
 from protofission.experiments.report.results import Groups, Result
-from protofission.experiments.report.run_tables import NOTHING
-from protofission.pages.drawing import INK, OKABE_ITO, short, svg
-from protofission.pages.head_names import in_order
+from protofission.pages.drawing import INK, OKABE_ITO, shorten, svg
+from protofission.pages.head_names import head_order
 from protofission.training.evaluate import Predictions
 from protofission.training.history import Epoch
 
@@ -107,11 +107,11 @@ def _curve(axes: Axes, place: int, method: str, values: Floats) -> None:
 def confusion(name: str, method: str, predictions: Predictions, names: Sequence[str]) -> Markup:
     """Images by true class and predicted head, novel heads in the order of their matching."""
     seen, counts = predictions.num_seen, predictions.confusion
-    order = in_order(counts, seen)
+    order = head_order(counts, seen)
     counts = counts[:, order]
-    labels = [short(text) for text in names]
+    labels = [shorten(text) for text in names]
     matched = [
-        text if own else NOTHING for text, own in zip(labels, counts.diagonal(), strict=True)
+        text if own else NO_NUMBER for text, own in zip(labels, counts.diagonal(), strict=True)
     ]
     heads = labels[:seen] + [f"≈ {text}" for text in matched[seen:]]
 

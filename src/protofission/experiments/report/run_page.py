@@ -11,13 +11,12 @@ import numpy as np
 from protofission import __version__
 from protofission.core.errors import require
 from protofission.data.datasets import Data
+from protofission.experiments.report.quantities import COLUMNS, GLOSSARY
 from protofission.experiments.report.results import Groups, Result, by_method, oracles
 from protofission.experiments.report.run_figures import CURVES, confusion, curves, histogram
 from protofission.experiments.report.run_tables import (
-    COLUMNS,
-    GLOSSARY,
     disagreements,
-    rows,
+    method_rows,
     spread_note,
 )
 from protofission.pages.contact_sheets import (
@@ -64,7 +63,7 @@ def _check(results: Sequence[Result], data: Data) -> None:
 
 
 def _numbers(results: Sequence[Result]) -> dict[str, Any]:
-    table = rows(results)
+    table = method_rows(results)
     return {
         "rows": table,
         "several": any(row.n > 1 for row in table),
@@ -82,11 +81,11 @@ def _pictures(groups: Groups, data: Data) -> dict[str, Any]:
     return {
         "curves": [curves(groups, kind) for kind in CURVES],
         "confusions": [
-            confusion(str(place), _titled(result), result.predictions, data.class_names)
+            confusion(str(place), _title(result), result.predictions, data.class_names)
             for place, result in enumerate(first.values())
         ],
         "histograms": [
-            histogram(str(place), _titled(result), result.predictions)
+            histogram(str(place), _title(result), result.predictions)
             for place, result in enumerate(first.values())
         ],
         "sheets": {
@@ -98,7 +97,7 @@ def _pictures(groups: Groups, data: Data) -> dict[str, Any]:
     }
 
 
-def _titled(result: Result) -> str:
+def _title(result: Result) -> str:
     return f"{result.method}, seed {result.seed}"
 
 

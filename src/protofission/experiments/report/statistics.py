@@ -51,11 +51,11 @@ class Sample:
         low, high = self.ends
         return "above" if low > 0 else "below" if high < 0 else "not told apart"
 
-    def scaled(self, factor: float) -> Sample:
-        """The same in another unit."""
+    def times(self, factor: float) -> Sample:
+        """The sample in another unit: each value times a factor."""
         return Sample(tuple(factor * value for value in self.values))
 
 
-def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Sample:
+def paired_differences(first: Mapping[int, float], second: Mapping[int, float]) -> Sample:
     """Differences, first minus second, over the seeds that both have."""
     return Sample(tuple(first[seed] - second[seed] for seed in first if seed in second))

@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from protofission.experiments.report.quantities import Column, number_text
 from protofission.experiments.report.run_figures import DASHES, MARKERS
-from protofission.experiments.report.run_tables import Column, rounded
 from protofission.experiments.report.statistics import Sample
-from protofission.experiments.report.suite_numbers import Grid
-from protofission.experiments.report.suite_tables import NOT_RUN, named
-from protofission.pages.drawing import INK, OKABE_ITO, short, svg
+from protofission.experiments.report.suite_grid import Grid
+from protofission.experiments.report.suite_tables import NOT_RUN
+from protofission.pages.drawing import INK, OKABE_ITO, shorten, svg
 
 Floats = NDArray[np.float64]
 WIDTH = 6.2
@@ -51,11 +51,11 @@ class Drawing:
 
 def drawings(grid: Grid, marks: Sequence[str]) -> list[Drawing]:
     """One figure for each panel."""
-    drawn = _curves if grid.suite.axis else _dots
-    return [drawn(grid, panel, place, marks) for place, panel in enumerate(grid.run_panels, 1)]
+    draw = _curves if grid.suite.axis else _dots
+    return [draw(grid, panel, place, marks) for place, panel in enumerate(grid.run_panels, 1)]
 
 
-def _named(kind: str, place: int, panel: str) -> str:
+def _file_name(kind: str, place: int, panel: str) -> str:
     """A file name that is safe everywhere and like no other."""
     return f"{kind}-{place}-{re.sub('[^a-z0-9]+', '-', panel.lower())[:40]}".strip("-")
 
@@ -71,19 +71,19 @@ def _curves(grid: Grid, panel: str, place: int, marks: Sequence[str]) -> Drawing
         axes = figure.add_subplot()
         for row, some in shown.items():
             _curve(axes, colours[row], row, x, some)
-        axes.set(title=_titled(panel, marks), xlabel=grid.suite.axis, ylabel=_quantity(column))
+        axes.set(title=_title(panel, marks), xlabel=grid.suite.axis, ylabel=_quantity(column))
         if shown:
             figure.legend(loc="outside lower center", ncols=2, handlelength=3.5)
         else:
             axes.text(0.5, 0.5, NOT_RUN, ha="center", transform=axes.transAxes)
 
     ends = [
-        f"{row} {rounded(some[0].mean, column.digits)} to {rounded(some[-1].mean, column.digits)}"
+        f"{row} " + " to ".join(number_text(some[at].mean, column.digits) for at in (0, -1))
         for row, some in shown.items()
     ]
-    title = f"{named(column)} along {grid.suite.axis}, {panel}"
+    title = f"{column.full_title} along {grid.suite.axis}, {panel}"
     return Drawing(
-        name=_named("curves", place, panel),
+        name=_file_name("curves", place, panel),
         title=title,
         caption=f"Lines are means over seeds. {_bands(samples)}",
         label=f"{title}, first to last point: {'; '.join(ends) or NOT_RUN}.",
@@ -116,7 +116,7 @@ def _band(sample: Sample) -> tuple[float, float]:
 
 
 def _bands(samples: dict[str, list[Sample]]) -> str:
-    """What the bands of a figure are, in words."""
+    """A sentence on what the bands of a figure are."""
     sizes = [sample.n for some in samples.values() for sample in some if sample.n]
     if all(size >= ENOUGH for size in sizes):
         return INTERVALS
@@ -141,17 +141,17 @@ def _dots(grid: Grid, panel: str, place: int, marks: Sequence[str]) -> Drawing:
         _rows_of_dots(axes, list(samples.values()))
         axes.set_yticks(range(len(samples)), [_tick(row, some) for row, some in samples.items()])
         axes.set_ylim(len(samples) - 0.4, -0.6)
-        axes.set(title=_titled(panel, marks), xlabel=_quantity(column))
+        axes.set(title=_title(panel, marks), xlabel=_quantity(column))
         figure.legend(loc="outside lower center", ncols=3)
 
     means = [
-        f"{row} {rounded(sample.mean, column.digits) if sample.n else NOT_RUN}"
+        f"{row} {number_text(sample.mean, column.digits) if sample.n else NOT_RUN}"
         for row, sample in samples.items()
     ]
-    title = f"{named(column)}, {panel}"
+    title = f"{column.full_title}, {panel}"
     hollow = " Hollow diamonds are the paper's numbers." if known.any() else ""
     return Drawing(
-        name=_named("dots", place, panel),
+        name=_file_name("dots", place, panel),
         title=title,
         caption="Large dots are means with their 95 % intervals, small ones single seeds." + hollow,
         label=f"{title}: {'; '.join(means)}.",
@@ -161,7 +161,7 @@ def _dots(grid: Grid, panel: str, place: int, marks: Sequence[str]) -> Drawing:
 
 
 def _tick(row: str, sample: Sample) -> str:
-    return short(row, 28) + ("" if sample.n else f" ({NOT_RUN})")
+    return shorten(row, 28) + ("" if sample.n else f" ({NOT_RUN})")
 
 
 def _hollow() -> dict[str, Any]:
@@ -186,9 +186,9 @@ def _rows_of_dots(axes: Axes, samples: list[Sample]) -> None:
 
 
 def _quantity(column: Column) -> str:
-    return named(column) + (" (percent)" if column.scale == 100 else "")
+    return column.full_title + (" (percent)" if column.scale == 100 else "")
 
 
-def _titled(panel: str, marks: Sequence[str]) -> str:
+def _title(panel: str, marks: Sequence[str]) -> str:
     """The panel's name, over it what a reader must know: files are shown without their page."""
     return "\n".join([*(fill(mark, 80) for mark in marks), panel])

@@ -1,4 +1,4 @@
-"""The report of a suite: its runs in, a page, Markdown, tables, figures and plain numbers out."""
+"""The report of a suite: a page, Markdown, tables, figures and plain numbers of its runs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from protofission.experiments.report.formats import (
     markdown_table,
     markdown_text,
 )
-from protofission.experiments.report.run_tables import GLOSSARY
+from protofission.experiments.report.quantities import GLOSSARY
 from protofission.experiments.report.statistics import Sample
 from protofission.experiments.report.suite_figures import Drawing, drawings
-from protofission.experiments.report.suite_numbers import Entry, Grid, grid_of
+from protofission.experiments.report.suite_grid import Entry, Grid, grid_of
 from protofission.experiments.report.suite_tables import (
     Table,
     anchors,
     curve_tables,
     difference_table,
     result_tables,
-    written_x,
+    x_text,
 )
 from protofission.experiments.suite import Run, Suite
 from protofission.pages.drawing import write_drawing
@@ -42,7 +42,7 @@ Plain = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedRun:
     """A run as the report lists it."""
 
     run: Run
@@ -67,7 +67,7 @@ class Content:
     tables: dict[str, list[Table]]
     """By the names of their files."""
     drawings: list[Drawing]
-    runs: dict[str, list[Listed]]
+    runs: dict[str, list[ListedRun]]
     """By anchor."""
 
     @property
@@ -78,7 +78,7 @@ class Content:
 
     @property
     def glossary(self) -> dict[str, str]:
-        """The words of the tables' heads."""
+        """The explanations of the words in the tables' heads."""
         columns = self.grid.columns.values()
         words = {word for column in columns for word in (column.title, column.protocol)}
         return {word: line for word, line in GLOSSARY.items() if word in words}
@@ -92,7 +92,7 @@ def write_report(
     marks: Sequence[str] = (),
     pictures: Sequence[Markup] = (),
 ) -> list[Path]:
-    """Write the report of a suite into a folder, and say which files it is.
+    """Write the report of a suite into a folder; gives its files, the page last.
 
     Args:
         runs: all that were asked for, finished or not.
@@ -132,18 +132,18 @@ def _content(
         tables["differences"] = [difference_table(grid)]
     anchor = anchors(grid)
     listed = {
-        anchor[place]: [_listed(run, run in entry.finished, folder) for run in entry.runs]
+        anchor[place]: [_listed_run(run, run in entry.finished, folder) for run in entry.runs]
         for place, entry in grid.entries.items()
     }
     return Content(grid, command, marks, tables, drawings(grid, marks), listed)
 
 
-def _listed(run: Run, finished: bool, folder: Path) -> Listed:
+def _listed_run(run: Run, finished: bool, folder: Path) -> ListedRun:
     path = Path(os.path.relpath(run.folder.path.resolve(), folder.resolve())).as_posix()
-    return Listed(run, "finished" if finished else _unfinished(run.folder), path)
+    return ListedRun(run, "finished" if finished else _unfinished_state(run.folder), path)
 
 
-def _unfinished(folder: RunFolder) -> str:
+def _unfinished_state(folder: RunFolder) -> str:
     if folder.finished:
         return "damaged"
     return "begun" if folder.has("experiment.json") else "not run"
@@ -156,7 +156,7 @@ def _page(content: Content, pictures: Sequence[Markup]) -> str:
         suite=content.grid.suite,
         pictures=pictures,
         version=__version__,
-        written_x=written_x,
+        x_text=x_text,
     )
 
 
@@ -187,7 +187,7 @@ def _markdown_runs(content: Content) -> str:
             cells = [
                 mark + markdown_text(run.case.row),
                 markdown_text(run.case.panel),
-                written_x(run.case.x),
+                x_text(run.case.x),
                 str(run.seed),
                 listed.state,
                 name if listed.state == "not run" else f"[{name}]({listed.url})",
@@ -205,12 +205,12 @@ def _table_files(content: Content) -> dict[str, str]:
     for name in (*content.tables, "runs"):
         lines = plain[name]
         header = [key for key in (lines[0] if lines else {}) if key != "values"]
-        values = [[_joined(line[key]) for key in header] + [marks] for line in lines]
+        values = [[_csv_value(line[key]) for key in header] + [marks] for line in lines]
         files[f"{name}.csv"] = csv_text([*header, "marks"], values)
     return files
 
 
-def _joined(value: Any) -> Any:
+def _csv_value(value: Any) -> Any:
     return " ".join(value) if isinstance(value, list) else value
 
 

@@ -1,4 +1,4 @@
-"""The tables of a suite as text, before they become HTML, Markdown or LaTeX."""
+"""The tables of a suite, before they become HTML, Markdown or LaTeX."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil, isnan, log10
 
-from protofission.experiments.report.run_tables import NOTHING, Column, rounded, with_spread
+from protofission.experiments.report.quantities import (
+    NO_NUMBER,
+    Column,
+    number_text,
+    spread_text,
+)
 from protofission.experiments.report.statistics import Sample
-from protofission.experiments.report.suite_numbers import SUMMARIES, Grid
+from protofission.experiments.report.suite_grid import SUMMARIES, Grid
 
 WIDEST = 8
 """So many columns of numbers fit on a sheet of paper."""
@@ -59,12 +64,12 @@ class Table:
 
 
 def anchors(grid: Grid) -> dict[tuple[str, str, float | None], str]:
-    """Where the runs of each place are listed."""
+    """The anchors of the lists of runs, by place."""
     return {place: f"case-{number}" for number, place in enumerate(grid.entries, 1)}
 
 
-def written_x(x: float | None) -> str:
-    """A place on the axis as text."""
+def x_text(x: float | None) -> str:
+    """x as text; empty if there is none."""
     return "" if x is None else f"{x:g}"
 
 
@@ -72,11 +77,11 @@ def result_tables(grid: Grid) -> list[Table]:
     """Rows by panels and quantities, or, along an axis, rows by x for each panel."""
     if grid.suite.axis:
         return [_along_axis(grid, panel) for panel in grid.panels]
-    return [_by_panel(grid, some) for some in _fitting(grid.panels, 1 + len(grid.columns))]
+    return [_by_panel(grid, some) for some in _by_width(grid.panels, 1 + len(grid.columns))]
 
 
-def _fitting(panels: list[str], columns: int) -> list[list[str]]:
-    """Panels of so many columns each, by the tables that hold them."""
+def _by_width(panels: list[str], columns: int) -> list[list[str]]:
+    """Panels of so many columns each, in groups that fit a sheet of paper."""
     number = max(1, WIDEST // columns)
     return [panels[start : start + number] for start in range(0, len(panels), number)]
 
@@ -125,11 +130,11 @@ def _along_axis(grid: Grid, panel: str) -> Table:
         )
         lines.append(Line((row,), tuple(cells)))
     return Table(
-        title=f"{named(column)} on {panel}",
+        title=f"{column.full_title} on {panel}",
         caption=f"{_unit([column])}{SPREAD}",
         corner=("",),
         groups=((grid.suite.axis, len(places)),),
-        heads=tuple((written_x(x), "") for x in places),
+        heads=tuple((x_text(x), "") for x in places),
         lines=tuple(lines),
     )
 
@@ -140,9 +145,9 @@ def difference_table(grid: Grid) -> Table:
     if grid.suite.axis:
         everywhere = dict.fromkeys(x for panel in grid.panels for x in grid.along(panel))
         places = [(x, first) for x in sorted(everywhere, key=lambda x: x or 0.0)]
-        heads = tuple((written_x(x), "") for x, _ in places)
+        heads = tuple((x_text(x), "") for x, _ in places)
         groups: tuple[tuple[str, int], ...] = ((grid.suite.axis, len(places)),)
-        subject = f"Of {named(grid.columns[first])}: row"
+        subject = f"Of {grid.columns[first].full_title}: row"
     else:
         places = [(None, key) for key in grid.columns]
         heads = tuple((column.title, column.protocol) for column in grid.columns.values())
@@ -179,23 +184,23 @@ def _difference_cell(
 
 def _difference(sample: Sample, digits: int, anchor: str) -> Cell:
     if isnan(sample.mean):
-        return Cell(NOTHING, (f"n = {sample.n}",), anchor)
+        return Cell(NO_NUMBER, (f"n = {sample.n}",), anchor)
     notes = (*_brackets(sample, digits, "+"), sample.against_zero, f"n = {sample.n}")
-    return Cell(rounded(sample.mean, digits, "+"), notes, anchor)
+    return Cell(number_text(sample.mean, digits, "+"), notes, anchor)
 
 
 def curve_tables(grid: Grid) -> list[Table]:
-    """What the curve of each row sums up to, on each panel."""
-    return [_sums(grid, some) for some in _fitting(grid.panels, len(SUMMARIES))]
+    """The summaries of each row's curve on each panel."""
+    return [_summary_table(grid, some) for some in _by_width(grid.panels, len(SUMMARIES))]
 
 
-def _sums(grid: Grid, panels: list[str]) -> Table:
+def _summary_table(grid: Grid, panels: list[str]) -> Table:
     column = grid.columns[grid.suite.quantities[0]]
     return Table(
         title="Curves in three numbers on " + ", ".join(panels),
-        caption=f"Of {named(column)} along {grid.suite.axis}, computed for each seed that has the "
-        "whole curve. Area: the mean height (trapezoid rule). Worst: the lowest point. Slope: the "
-        f"gain with a unit of {grid.suite.axis} (least squares). {SPREAD}",
+        caption=f"Of {column.full_title} along {grid.suite.axis}, computed for each seed that has "
+        "the whole curve. Area: the mean height (trapezoid rule). Worst: the lowest point. Slope: "
+        f"the gain with a unit of {grid.suite.axis} (least squares). {SPREAD}",
         corner=("",),
         groups=tuple((panel, len(SUMMARIES)) for panel in panels),
         heads=tuple((name, "") for name in SUMMARIES) * len(panels),
@@ -210,7 +215,7 @@ def _sums(grid: Grid, panels: list[str]) -> Table:
 
 
 def _curve_cells(grid: Grid, row: str, base: str | None, panel: str) -> Iterator[Cell]:
-    """The sums of a row's curve, or what they are beyond those of its base."""
+    """The summaries of a row's curve, or their differences to those of its base."""
     places = [x for x in grid.along(panel, row) if x is not None]
     anchor = anchors(grid).get((row, panel, places[0]), "") if places else ""
     digits = grid.columns[grid.suite.quantities[0]].digits
@@ -231,29 +236,24 @@ def _curve_cells(grid: Grid, row: str, base: str | None, panel: str) -> Iterator
 def _cell(sample: Sample, digits: int, anchor: str, notes: tuple[str, ...]) -> Cell:
     if not sample.n:
         return Cell(NOT_RUN, notes, anchor)
-    return Cell(with_spread(sample, digits), (*_brackets(sample, digits), *notes), anchor)
+    return Cell(spread_text(sample, digits), (*_brackets(sample, digits), *notes), anchor)
 
 
 def _brackets(sample: Sample, digits: int, sign: str = "") -> tuple[str, ...]:
     """The interval, if there is one."""
     if isnan(sample.interval):
         return ()
-    low, high = (rounded(end, digits, sign) for end in sample.ends)
+    low, high = (number_text(end, digits, sign) for end in sample.ends)
     return (f"[{low}, {high}]",)
 
 
 def _paper(column: Column, number: float) -> tuple[str, ...]:
-    return () if isnan(number) else (f"paper {rounded(number, column.digits)}",)
+    return () if isnan(number) else (f"paper {number_text(number, column.digits)}",)
 
 
 def _seeds(finished: int, asked: int) -> str:
     """How many seeds a number is over, and out of how many if some are missing."""
     return f"n = {finished}" if finished == asked else f"{finished} of {asked} seeds"
-
-
-def named(column: Column) -> str:
-    """A quantity with its protocol."""
-    return " ".join(filter(None, (column.title, column.protocol)))
 
 
 def _unit(columns: Iterable[Column]) -> str:

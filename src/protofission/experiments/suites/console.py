@@ -1,4 +1,4 @@
-"""A suite as a person sees it: what will run, how far it is, how long it takes, what failed."""
+"""A suite shown in a terminal: the plan with its time, bars while it runs, results and failures."""
 
 from __future__ import annotations
 
@@ -8,35 +8,60 @@ from contextlib import closing
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from protofission.core.errors import InputError, require, unknown
-from protofission.core.rng import check_seed
-from protofission.data.readers.image_cache import processors
+from protofission.core.errors import InputError
 from protofission.data.store.manifest import read_manifest
-from protofission.experiments.report.run_tables import QUANTITIES
-from protofission.experiments.suite import Run, Suite
-from protofission.experiments.suites.runner import News, Pace, pace_of, threads_of, work
+from protofission.experiments.report.quantities import QUANTITIES
+from protofission.experiments.report.suite_report import write_report
+from protofission.experiments.suite import Run
+from protofission.experiments.suites.plan import SuitePlan
+from protofission.experiments.suites.prototype_sheets import prototype_sheets
 from protofission.experiments.suites.setting import Setting
+from protofission.experiments.suites.time_estimate import Pace, measure_pace
+from protofission.experiments.suites.workers import News, check_stores, perform_runs, threads_of
 from protofission.models.encoders import DEFAULT, encoder_named
-from protofission.training.console import bars, line, show_embedding
-from protofission.training.embed import ViewCounts, images_of
+from protofission.system.console import print_line, progress_bars
+from protofission.training.console import show_embedding
 
 
-def chosen(suite: Suite, runs: Sequence[Run], only: Sequence[str]) -> list[Run]:
-    """The runs of some rows, or all."""
-    rows = {case.row for case in suite.cases}
-    for row in only:
-        if row not in rows:
-            raise unknown("row", row, rows)
-    return [run for run in runs if not only or run.case.row in only]
+def show_suite(
+    plan: SuitePlan, rows: Sequence[str], workers: int, command: str, console: Console
+) -> None:
+    """Make the stores that are missing, run what is not finished, and write the report.
+
+    Args:
+        rows: the rows to run, or none for all; the report shows all of them.
+        workers: how many runs are carried out side by side.
+        command: what the report says it was made by.
+
+    Raises:
+        InputError: a run failed; the others are finished, and the report is written.
+    """
+    runs = plan.runs_of(rows)
+    show_stores(plan.setting, console)
+    check_stores(plan.runs)
+    failures = show_runs(runs, workers, console)
+    written = write_report(
+        plan.report,
+        plan.suite,
+        plan.runs,
+        command,
+        plan.setting.marks(plan.suite),
+        prototype_sheets(plan.suite, plan.runs),
+    )
+    print_line(
+        console, f"Written: {written[-1]}, and {len(written) - 1} tables and figures beside it."
+    )
+    if failures:
+        raise InputError(f"{len(failures)} of {len(runs)} runs failed. The first: {failures[0]}")
 
 
 def show_plan(runs: Sequence[Run], number: int, console: Console) -> None:
-    """What would run, and how long that takes, by the time of a few steps of each method."""
+    """Print what would run, and about how long, by the time of a few steps of each method."""
     left = [run for run in runs if not run.folder.finished]
     for run in runs:
         state = "finished" if run.folder.finished else "to run"
-        line(console, f"{state:8}  {_title(run)}  {run.folder.path.name}")
-    line(console, f"{len(runs)} runs, {len(runs) - len(left)} of them finished.")
+        print_line(console, f"{state:8}  {_title(run)}  {run.folder.path.name}")
+    print_line(console, f"{len(runs)} runs, {len(runs) - len(left)} of them finished.")
     if not left:
         return
     paces: dict[tuple[str, str, str], Pace] = {}
@@ -45,35 +70,35 @@ def show_plan(runs: Sequence[Run], number: int, console: Console) -> None:
         for run in left:
             kind = (run.case.method, run.case.preset, run.case.panel)
             if kind not in paces:
-                paces[kind] = pace_of(run)
+                paces[kind] = measure_pace(run)
             total += paces[kind].seconds(run)
     except InputError as refusal:
-        line(console, f"How long cannot be said yet: {refusal}")
+        print_line(console, f"How long cannot be said yet: {refusal}")
         return
     number = min(number, len(left))
     threads = threads_of(number)
-    line(
+    print_line(
         console,
         f"About {total / number / 60:.0f} min with {number} worker{'s' * (number > 1)} of "
         f"{threads} thread{'s' * (threads > 1)} each, by the pace of one thread just now.",
     )
 
 
-def show_work(runs: Sequence[Run], number: int, console: Console) -> list[str]:
-    """Carry out runs under bars, a line for each that ends; gives a sentence for each failure."""
+def show_runs(runs: Sequence[Run], number: int, console: Console) -> list[str]:
+    """Carry out runs under bars, with a line for each that ends; a sentence for each failure."""
     failures = []
-    with bars(console) as progress:
+    with progress_bars(console) as progress:
         board = _Board(progress, runs)
         try:
-            with closing(work(runs, number)) as told:
+            with closing(perform_runs(runs, number)) as told:
                 for news in told:
-                    board.hear(news)
+                    board.update(news)
                     if not news.ended:
                         continue
                     run = runs[news.place]
                     if news.failure:
                         failures.append(f"{_title(run)}: {news.failure}")
-                    line(console, f"{_title(run)}: {news.failure or _outcome(run)}")
+                    print_line(console, f"{_title(run)}: {news.failure or _outcome(run)}")
         except InputError as refusal:  # a worker is gone; the report shows what there is
             failures.append(str(refusal))
     return failures
@@ -89,8 +114,8 @@ class _Board:
         self.tasks: dict[int, TaskID] = {}
         self.ended: set[int] = set()
 
-    def hear(self, news: News) -> None:
-        """One word more of a run; what comes after its last one is late."""
+    def update(self, news: News) -> None:
+        """Move the bars; news that come after the last ones of a run are late."""
         if news.place in self.ended:
             return
         if news.ended:
@@ -119,7 +144,7 @@ def _outcome(run: Run) -> str:
         return str(refusal)
     shown = ("seen", "novel_strict", "all_strict", "auc")
     return "  ".join(
-        f"{key.removesuffix('_strict')} {QUANTITIES[key].written(QUANTITIES[key].value(summary))}"
+        f"{key.removesuffix('_strict')} {QUANTITIES[key].text(QUANTITIES[key].value(summary))}"
         for key in shown
     )
 
@@ -132,22 +157,4 @@ def show_stores(setting: Setting, console: Console) -> None:
         manifest = read_manifest(setting.store(dataset))
         if manifest is not None and manifest[1] is not None:
             continue
-        spec = encoder_named(DEFAULT)
-        encoder = spec.load()
-        show_embedding(
-            images_of(dataset, encoder.decode),
-            spec,
-            setting.store(dataset),
-            ViewCounts(),
-            console,
-            processes=processors(),
-            encoder=encoder,
-        )
-
-
-def check_seeds(seeds: int, first: int) -> range:
-    """The seeds, if they are some."""
-    require(1 <= seeds <= 1000, f"seeds = {seeds} must be at least 1, at most 1000.")
-    check_seed(first, "first_seed")
-    check_seed(first + seeds - 1, "The last seed")
-    return range(first, first + seeds)
+        show_embedding(dataset, encoder_named(DEFAULT), setting.store(dataset), console)

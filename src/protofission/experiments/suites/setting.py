@@ -1,4 +1,4 @@
-"""Where a suite is run: on features or on images, on which data sets, and for how long."""
+"""The setting of a suite: features or images, data sets, and the length of training."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Setting:
             twin = there.setdefault(as_json(experiment), case)
             require(
                 twin is case,
-                f"{_named(twin)} and {_named(case)} are one experiment"
+                f"{_title(twin)} and {_title(case)} are one experiment"
                 + (f" with {', '.join(self.options)}: leave that out." if self.options else "."),
             )
         for option in self.options:
@@ -116,12 +116,12 @@ class Setting:
         return found
 
     @property
-    def words(self) -> str:
-        """Where the runs take place, in a sentence."""
+    def sentence(self) -> str:
+        """What the runs learn from, in a sentence."""
         if self.tier == "features":
             return "On features of a frozen encoder: an adapter and the head learn."
         return "On images: the last stage of a pretrained backbone and the head learn."
 
 
-def _named(case: Case) -> str:
+def _title(case: Case) -> str:
     return f"{case.row} on {case.panel}" + ("" if case.x is None else f" at {case.x:g}")

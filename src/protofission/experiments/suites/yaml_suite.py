@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 from protofission.core.errors import InputError, printable, require, unknown
-from protofission.experiments.report.run_tables import QUANTITIES
+from protofission.experiments.report.quantities import QUANTITIES
 from protofission.experiments.suite import Suite
 from protofission.experiments.suites.paper import ACCURACIES, SUITES
 from protofission.experiments.suites.setting import Setting, Tier
@@ -37,15 +37,19 @@ LARGEST = 100_000
 
 
 @dataclass(frozen=True)
-class Own:
-    """What a file says."""
+class YamlSuite:
+    """The content of a suite's file, checked where it is read."""
 
     path: Path
     content: Mapping[str, Any]
 
     @staticmethod
-    def read(path: Path) -> Own:
-        """A file, if it is one of these."""
+    def read(path: Path) -> YamlSuite:
+        """Read a file.
+
+        Raises:
+            InputError: it is no YAML, or has a key or a name that no suite has.
+        """
         try:
             content = read_plain(path, LARGEST)
             aliases = (isinstance(e, yaml.AliasEvent) for e in yaml.parse(content, yaml.SafeLoader))
@@ -59,7 +63,7 @@ class Own:
             ) from None
         except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
             raise InputError(f"{path} is no YAML: {str(error).splitlines()[0]}.") from None
-        own = Own(path, found if isinstance(found, dict) else {})
+        own = YamlSuite(path, found if isinstance(found, dict) else {})
         own._need(isinstance(found, dict), "holds no names and values: see docs/suites.md")
         stem = path.stem
         own._need(
@@ -73,7 +77,7 @@ class Own:
 
     @property
     def seeds(self) -> int | None:
-        """How many, if the file says so."""
+        """The number of seeds; none if the file does not say."""
         seeds = self.content.get("seeds")
         self._need(
             seeds is None or (isinstance(seeds, int) and not isinstance(seeds, bool)),
@@ -83,13 +87,13 @@ class Own:
 
     @property
     def tier(self) -> Tier:
-        """Where the file wants its suite, on features if it does not say; `Setting` checks it."""
+        """The tier of the suite, features if the file does not say; `Setting` checks it."""
         return self.content.get("tier", Setting.tier)  # type: ignore[no-any-return]
 
-    def setting(self, given: Setting, *, named: bool) -> Setting:
-        """The setting of the command line, with what the file says; data that was `named` stays."""
+    def setting(self, given: Setting, *, keep_datasets: bool) -> Setting:
+        """A given setting with the file's options, and its data sets unless those are kept."""
         options = (*self._texts("options"), *given.options)
-        data = given.datasets if named else self._texts("data") or given.datasets
+        data = given.datasets if keep_datasets else self._texts("data") or given.datasets
         return replace(given, datasets=data, options=options)
 
     def suite(self, setting: Setting) -> Suite:

@@ -1,4 +1,4 @@
-"""The numbers of a suite: a sample for each place of its grid, differences, sums of its curves."""
+"""The grid of a suite: a sample for each row, panel and x, differences, summaries of curves."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission.core.errors import InputError
-from protofission.experiments.report.run_tables import QUANTITIES, Column
-from protofission.experiments.report.statistics import Sample, paired
+from protofission.experiments.report.quantities import QUANTITIES, Column
+from protofission.experiments.report.statistics import Sample, paired_differences
 from protofission.experiments.suite import Case, Run, Suite
 
 Floats = NDArray[np.float64]
@@ -50,7 +50,7 @@ SUMMARIES: dict[str, Callable[[Floats, Floats], Floats]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands at one place: its runs, and the numbers of the finished ones."""
+    """A place of the grid: its runs, and the numbers of the finished ones."""
 
     runs: tuple[Run, ...] = ()
     finished: tuple[Run, ...] = ()
@@ -67,7 +67,7 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """How much of it was run."""
+        """finished, not run, or how many seeds are finished."""
         if not self.finished:
             return "not run"
         if len(self.finished) < len(self.runs):
@@ -77,7 +77,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Grid:
-    """The places of a suite with what stands there."""
+    """The entries of a suite by row, panel and x."""
 
     suite: Suite
     entries: Mapping[Place, Entry]
@@ -124,12 +124,12 @@ class Grid:
         return {key: QUANTITIES[key] for key in self.suite.quantities}
 
     def along(self, panel: str, row: str | None = None) -> list[float | None]:
-        """The places of a panel, or of one of its rows, on the axis; None if there is no axis."""
+        """The x of a panel, or of one of its rows, ascending; None if there is no axis."""
         found = {c.x for c in self.suite.cases if c.panel == panel and row in (None, c.row)}
         return sorted(found, key=lambda x: -np.inf if x is None else x)
 
     def entry(self, row: str, panel: str, x: float | None = None) -> Entry:
-        """What stands at a place; an entry without runs if the suite has no such case."""
+        """The entry of a place; one without runs if the suite has no such case."""
         return self.entries.get((row, panel, x), Entry())
 
     def paper(self, row: str, panel: str, quantity: str) -> float:
@@ -139,9 +139,9 @@ class Grid:
         return round(self.columns[quantity].scale * numbers.get(quantity, np.nan), 9)
 
     def difference(self, row: str, base: str, panel: str, x: float | None, quantity: str) -> Sample:
-        """What a row has more than the one it is compared with, seed by seed."""
+        """A quantity of a row minus that of its base, seed by seed."""
         first, second = (self.entry(name, panel, x).by_seed(quantity) for name in (row, base))
-        return paired(first, second)
+        return paired_differences(first, second)
 
     def curve(self, row: str, panel: str) -> dict[str, Sample]:
         """SUMMARIES of the first quantity's curve, over the seeds that have all of it."""
@@ -151,9 +151,9 @@ class Grid:
         }
 
     def curve_difference(self, row: str, base: str, panel: str) -> dict[str, Sample]:
-        """What the curve of a row sums up to beyond that of another row, seed by seed."""
+        """SUMMARIES of a row's curve minus those of its base, seed by seed."""
         first, second = self._curve(row, panel), self._curve(base, panel)
-        return {name: paired(first[name], second[name]) for name in SUMMARIES}
+        return {name: paired_differences(first[name], second[name]) for name in SUMMARIES}
 
     def _curve(self, row: str, panel: str) -> dict[str, dict[int, float]]:
         """SUMMARIES by seed."""
@@ -163,20 +163,20 @@ class Grid:
         heights = np.array([[point[seed] for point in points] for seed in whole])
         heights = heights.reshape(len(whole), len(x))
         return {
-            name: dict(zip(whole, summed(np.array(x), heights).tolist(), strict=True))
+            name: dict(zip(whole, summary(np.array(x), heights).tolist(), strict=True))
             if whole
             else {}
-            for name, summed in SUMMARIES.items()
+            for name, summary in SUMMARIES.items()
         }
 
 
 def place_of(case: Case) -> Place:
-    """Where a case stands."""
+    """Row, panel and x of a case."""
     return case.row, case.panel, case.x
 
 
 def grid_of(suite: Suite, runs: Sequence[Run]) -> Grid:
-    """The numbers of a suite's finished runs; each run folder is read once."""
+    """The grid of a suite with the numbers of its finished runs; each folder is read once."""
     found: dict[Place, list[Run]] = {place_of(case): [] for case in suite.cases}
     for run in runs:
         found[place_of(run.case)].append(run)
@@ -191,7 +191,7 @@ def _entry(suite: Suite, runs: Sequence[Run]) -> Entry:
                 summaries[run.seed] = run.folder.summary()
     finished = tuple(run for run in runs if run.seed in summaries)
     numbers = {
-        key: {seed: QUANTITIES[key].shown(summary) for seed, summary in summaries.items()}
+        key: {seed: QUANTITIES[key].scaled_value(summary) for seed, summary in summaries.items()}
         for key in suite.quantities
     }
     return Entry(tuple(runs), finished, numbers)

@@ -1,4 +1,4 @@
-"""The runs of a suite, side by side: each worker takes one run at a time."""
+"""The runs of a suite by worker processes, side by side: each takes one run at a time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
 from queue import Empty
-from statistics import median
-
-import torch
 
 from protofission.core.errors import InputError, require
 from protofission.data.datasets import Data
@@ -25,28 +21,25 @@ from protofission.system.distributed import launched
 from protofission.system.whole_files import locked
 from protofission.system.worker_processes import begin_worker, pool_of, starting_processes
 from protofission.training.experiment import Experiment
-from protofission.training.loop import train
 from protofission.training.run import perform
-from protofission.training.schedules import number_of_steps, steps_per_epoch
-from protofission.training.state import start
+from protofission.training.schedules import number_of_steps
 from protofission.training.trunk_cache import load_data
 
-OFTEN = 0.5
-"""Seconds from one word of a run to the next."""
-PROBED = 6
-"""Steps whose time is taken."""
+REPORT_EVERY = 0.5
+"""Seconds from one report of a run to the next."""
+MOST_WORKERS = 1024
 
 
 @dataclass(frozen=True)
 class News:
-    """What a worker says of a run."""
+    """A worker's report on a run."""
 
     place: int
-    """Of the run, among those that were given."""
+    """Index of the run, among those that were given."""
     done: int
-    """Steps, while it is under way."""
+    """Steps that are done, while it is under way."""
     steps: int
-    """Of the whole run."""
+    """Steps of the whole run."""
     ended: bool = False
     failure: str = ""
     """Why the run cannot be finished."""
@@ -68,17 +61,26 @@ def check_stores(runs: Sequence[Run]) -> None:
         )
 
 
+def worker_count(workers: int | None) -> int:
+    """The number of workers: as given, else one a processor."""
+    number = processors() if workers is None else workers
+    require(
+        1 <= number <= MOST_WORKERS,
+        f"workers = {number} must be at least 1, at most {MOST_WORKERS}.",
+    )
+    return number
+
+
 def threads_of(number: int) -> int:
     """The threads of each of so many workers."""
     return max(1, processors() // number)
 
 
-def work(runs: Sequence[Run], number: int) -> Generator[News, None, None]:
-    """Carry out the runs that are not finished, by so many processes; yields what they tell.
+def perform_runs(runs: Sequence[Run], number: int) -> Generator[News, None, None]:
+    """Carry out the runs that are not finished, by so many processes; yields their news.
 
-    Closed before its end, it ends the processes.
-
-    A run that was interrupted goes on where it was. One that fails is told of, and others go on.
+    A run that was interrupted goes on where it was. The failure of one is news, and the others go
+    on. Closing the generator ends the processes.
     """
     places = [place for place, run in enumerate(runs) if not run.folder.finished]
     if not places:
@@ -90,13 +92,14 @@ def work(runs: Sequence[Run], number: int) -> Generator[News, None, None]:
     with pool_of(number, _begin, (told, threads_of(number)), again) as submit:
         waiting = {submit(_carry_out, place, runs[place]) for place in places}
         while waiting:
-            ended, waiting = wait(waiting, OFTEN, FIRST_COMPLETED)
-            yield from _heard(told)
+            ended, waiting = wait(waiting, REPORT_EVERY, FIRST_COMPLETED)
+            yield from _waiting_news(told)
             for future in ended:
-                yield _ending(future)
+                yield _last_news(future)
 
 
-def _heard(told: Queue[News]) -> Iterator[News]:
+def _waiting_news(told: Queue[News]) -> Iterator[News]:
+    """What is in the queue by now."""
     while True:
         try:
             yield told.get_nowait()
@@ -104,7 +107,7 @@ def _heard(told: Queue[News]) -> Iterator[News]:
             return
 
 
-def _ending(future: Future[News]) -> News:
+def _last_news(future: Future[News]) -> News:
     try:
         return future.result()
     except BrokenProcessPool:
@@ -116,7 +119,7 @@ def _ending(future: Future[News]) -> News:
 
 _told: Queue[News] | None = None
 _views: dict[Path, StoredViews] = {}
-"""Of each store that this process has opened, so that it is verified once."""
+"""Of the stores that this process has opened, by folder: each is verified once."""
 
 
 def _begin(told: Queue[News], threads: int) -> None:
@@ -132,73 +135,33 @@ def _carry_out(place: int, run: Run) -> News:
         with locked(run.folder.path, wait=True):  # until another suite has done with it
             finished = run.folder.finished
         if not finished:
-            for news in _performed(place, run):
+            for news in _news_of(place, run):
                 _told.put(news)
     except (InputError, OSError, RuntimeError, MemoryError) as error:
         return News(place, 0, 0, ended=True, failure=" ".join(str(error).split()) or repr(error))
     return News(place, 0, 0, ended=True)
 
 
-def _performed(place: int, run: Run) -> Iterator[News]:
+def _news_of(place: int, run: Run) -> Iterator[News]:
+    """Perform a run; yields its news now and then."""
     experiment = run.case.experiment(run.seed)
     experiment.check()
-    data = _loaded(experiment)
+    data = load_run_data(experiment)
     processes = launched(precision=experiment.recipe.precision)
     steps, clock = number_of_steps(experiment.recipe, data.training), 0.0
     command = run.case.command(run.seed)
     for moment in perform(
         experiment, data, run.folder, resume=True, processes=processes, command=command
     ):
-        if time.monotonic() - clock > OFTEN:
+        if time.monotonic() - clock > REPORT_EVERY:
             clock = time.monotonic()
             yield News(place, moment.report.step + 1, steps)
 
 
-def _loaded(experiment: Experiment) -> Data:
+def load_run_data(experiment: Experiment) -> Data:
+    """The data of a run; a store that this process has opened is not verified again."""
     data = load_data(experiment)
     views = data.augmentations
     if isinstance(views, StoredViews):
         views = _views.setdefault(views.store.folder, views)
     return replace(data, augmentations=views)
-
-
-@dataclass(frozen=True)
-class Pace:
-    """About how long the parts of a run take on one thread, in seconds."""
-
-    step: float
-    look: float
-    """At the whole pool or the test set."""
-
-    def seconds(self, run: Run) -> float:
-        """For a run like the one that was timed: it may have more steps."""
-        experiment = run.case.experiment(run.seed)
-        data, recipe = _loaded(experiment).training, experiment.recipe
-        total = number_of_steps(recipe, data)
-        epochs = total / steps_per_epoch(recipe, data)
-        return total * self.step + (epochs + epochs / experiment.judging.every) * self.look
-
-
-def pace_of(run: Run) -> Pace:
-    """A few steps of a run, timed; nothing is written."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        experiment = run.case.experiment(run.seed)
-        data = _loaded(experiment)
-        state = start(experiment, data.training, data.augmentations)
-        clocks = [time.perf_counter()]
-        for report in train(state, experiment, data.training, data.augmentations):
-            clocks.append(time.perf_counter())
-            if report.step == PROBED:
-                break
-    finally:
-        torch.set_num_threads(threads)
-    first, *others = (after - before for before, after in pairwise(clocks))
-    step = median(others) if others else first
-    return Pace(step, max(first - step, 0.0))
-
-
-def check_workers(number: int) -> None:
-    """Refuse a number of workers that makes no sense."""
-    require(1 <= number <= 1024, f"workers = {number} must be at least 1, at most 1024.")

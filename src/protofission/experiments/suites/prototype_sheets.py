@@ -1,4 +1,4 @@
-"""The images nearest to each prototype, for the page of a suite."""
+"""Contact sheets of the images nearest to each prototype, for the page of a suite."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from protofission.pages.contact_sheets import images_per_strip, sheets, shown_he
 from protofission.pages.template import render
 
 
-def pictures(suite: Suite, runs: Sequence[Run]) -> list[Markup]:
-    """Sheets of the first finished run of each case that the suite wants to see."""
+def prototype_sheets(suite: Suite, runs: Sequence[Run]) -> list[Markup]:
+    """A `<figure>` for the first finished run of each pictured row and panel."""
     firsts: dict[tuple[str, str], Run] = {}
     for run in runs:
         if run.folder.finished and run.case.row in suite.pictured:
             firsts.setdefault((run.case.row, run.case.panel), run)
-    return [picture for run in firsts.values() if (picture := _picture(run))]
+    return [picture for run in firsts.values() if (picture := _figure(run))]
 
 
-def _picture(run: Run) -> Markup | None:
+def _figure(run: Run) -> Markup | None:
+    """The sheets of a run; none without its images, or with one prototype a class."""
     try:
         predictions = run.folder.predictions()
     except InputError:
@@ -44,7 +45,7 @@ def _picture(run: Run) -> Markup | None:
 
 
 def _images(run: Run) -> Data | None:
-    """The images behind a run, which may have seen their features only; none if not at hand."""
+    """The images of a run, also of one on features; none if they are not at hand."""
     spec = run.case.experiment(run.seed).data
     if spec.dataset is None:
         return None

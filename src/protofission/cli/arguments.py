@@ -1,0 +1,49 @@
+"""Types of arguments that several verbs share, and the command line as typed."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter, Token
+
+
+def whole_number(_: type, tokens: Sequence[Token]) -> int:
+    """An int from its text; a number such as 1.5 is refused, not rounded."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} must be a whole number.") from None
+
+
+def number_or_auto(_: type, tokens: Sequence[Token]) -> int | str:
+    """An int from its text, or auto."""
+    text = tokens[0].value
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} must be a whole number, or auto.") from None
+
+
+Whole = Annotated[int, Parameter(converter=whole_number)]
+NumberOrAuto = Annotated[int | Literal["auto"], Parameter(converter=number_or_auto)]
+Flag = Annotated[bool, Parameter(negative="")]
+Names = Annotated[
+    tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)
+]
+Images = Annotated[tuple[Path, ...], Parameter(negative="")]
+Set = Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)]
+Out = Annotated[Path, Parameter(name=["--out", "-o"])]
+OptionalOut = Annotated[Path | None, Parameter(name=["--out", "-o"], show_default=False)]
+OptionalPath = Annotated[Path | None, Parameter(show_default=False)]
+OptionalText = Annotated[str | None, Parameter(show_default=False)]
+OptionalWhole = Annotated[Whole | None, Parameter(show_default=False)]
+Accelerator = Literal["auto", "cpu", "cuda"]
+
+
+def command_line() -> str:
+    """The command as typed, for reports and pages."""
+    return shlex.join(["protofission", *sys.argv[1:]])

@@ -1,0 +1,108 @@
+"""The verb embed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cyclopts import Parameter
+
+from protofission.cli.arguments import (
+    Accelerator,
+    OptionalPath,
+    OptionalText,
+    OptionalWhole,
+    Out,
+    Set,
+    Whole,
+)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Versions:
+    """How many versions of each view of an image are embedded."""
+
+    plain: Whole = 1
+    """The image as it is; it is always there once."""
+    weak: Whole = 3
+    """Versions of the weak view: ORCA wants 2 that differ."""
+    strong: Whole = 2
+    """Versions of the strong view."""
+    simclr: Whole = 0
+    """Versions of SimCLR's view: SimCLR wants 2."""
+
+
+DEFAULT_VERSIONS = Versions()
+
+
+def embed(
+    data: str,
+    /,
+    *,
+    out: Out,
+    encoder: str = "efficientnet-lite0",
+    versions: Versions = DEFAULT_VERSIONS,
+    views: OptionalText = None,
+    folder: OptionalPath = None,
+    seed: Whole = 0,
+    processes: OptionalWhole = None,
+    accelerator: Accelerator = "auto",
+    set_: Set = (),
+) -> None:
+    """Compute the features of images and of their augmented views, once, into a store.
+
+    Any method then trains on the store in minutes. An embedding that was stopped or killed goes on
+    where it was with the same command; its bytes do not depend on the number of processes.
+
+    For example:
+
+        protofission embed cifar10 --out stores/cifar10
+        protofission embed photos/ --out stores/photos --set size=224
+        protofission embed cifar10 --encoder simclr-cifar10 --out stores/own
+        protofission embed photos/ --encoder ~/models/clip-vit-base --out stores/clip
+        protofission train orca+pf --store stores/cifar10 --out runs/pf
+
+    Parameters
+    ----------
+    data
+        A data set by name, a folder with class subfolders or of images alone, or a CSV or Parquet
+        list.
+    out
+        The folder of the store.
+    encoder
+        efficientnet-lite0 (packaged); packaged weights, a checkpoint or a run of ours; a folder for
+        transformers, or a name on the hub, from where it is then downloaded; an ONNX file.
+        KIND:SOURCE says which, if it is not plain.
+    views
+        The augmentation by name, if not the data set's usual one.
+    folder
+        Where the files of a named data set are, if not in $PROTOFISSION_DATA or the cache folder.
+    seed
+        Of the random views.
+    processes
+        How many compute; as many as there are processors, if not said.
+    accelerator
+        Where to compute; the best there is, if not said.
+    set_
+        option=value of the encoder, such as size=128.
+    """
+    from rich.console import Console
+
+    from protofission.core.options import override_all
+    from protofission.models.encoders import encoder_named
+    from protofission.system.distributed import device_named
+    from protofission.training.console import show_embedding
+    from protofission.training.embed import ViewCounts
+
+    show_embedding(
+        data,
+        override_all(encoder_named(encoder), set_),
+        out,
+        Console(),
+        ViewCounts(versions.plain, versions.weak, versions.strong, versions.simclr),
+        views=views,
+        folder=folder,
+        seed=seed,
+        processes=processes,
+        device=device_named(accelerator),
+    )

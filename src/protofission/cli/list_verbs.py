@@ -1,0 +1,67 @@
+"""The verbs that list what there is: presets, methods."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+
+
+def presets() -> None:
+    """List the named experiments.
+
+    For example:
+
+        protofission presets
+        protofission methods orca+pf --preset cpu/cifar10
+    """
+    from protofission.training.presets import PRESETS, fits_a_cpu, summary
+
+    for name in PRESETS:
+        print(name, "" if fits_a_cpu(name) == name else "(wants a GPU)")
+        print(textwrap.indent(textwrap.fill(summary(name), 74), "    "))
+
+
+def methods(name: str | None = None, /, *, preset: str = "digits") -> None:
+    """List the methods, or all options of one with their values.
+
+    For example:
+
+        protofission methods
+        protofission methods orca+pf
+
+    Parameters
+    ----------
+    name
+        The method whose options to show.
+    preset
+        The named experiment that the values are taken from.
+    """
+    from protofission.core.options import options
+    from protofission.methods import METHODS
+    from protofission.training.presets import preset as experiment
+
+    if name is None:
+        width = max(map(len, METHODS))
+        for known, method in METHODS.items():
+            print(
+                textwrap.fill(
+                    f"{known:<{width}}  {method_summary(method)}",
+                    shutil.get_terminal_size().columns,
+                    subsequent_indent=" " * (width + 2),
+                )
+            )
+        return
+    for key, option in options(experiment(preset, name)).items():
+        print(f"{key} = {option.value}")
+        if option.meaning:
+            print(
+                textwrap.fill(option.meaning, 78, initial_indent="    ", subsequent_indent="    ")
+            )
+
+
+def method_summary(value: object) -> str:
+    """A method in a line: the first of its docstring, or the base that fission is added to."""
+    base = getattr(value, "base", None)
+    if base is not None:
+        return f"{type(base).__name__} with prototype fission: L_cst and L_div."
+    return (type(value).__doc__ or "").partition("\n")[0]

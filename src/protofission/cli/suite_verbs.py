@@ -1,0 +1,114 @@
+"""The verbs of suites: suite, report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from protofission.cli.arguments import Flag, Names, OptionalWhole, Out, Set, Whole, command_line
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SuiteOptions:
+    """Options of a suite."""
+
+    out: Out = Path("suites")
+    """The folder: runs/ for the runs of all suites, and a folder for the report of each."""
+    tier: Annotated[Literal["features", "images"] | None, Parameter(show_default=False)] = None
+    """Features of a frozen encoder, or images with a pretrained backbone; as the YAML file says,
+    or features, if not said."""
+    dataset: Names = ()
+    """Which data, by name, or by the folder of a store; cifar10 and cifar100 if not said."""
+    stores: Path = Path("stores")
+    """The folder of the stores of the named data sets; what is missing is made."""
+    seeds: OptionalWhole = None
+    """How many; 3 if not said."""
+    first_seed: Whole = 0
+    """The first of them."""
+    only: Names = ()
+    """The rows to run; the report shows the others as far as they are finished."""
+    workers: OptionalWhole = None
+    """Runs side by side; as many as there are processors, if not said."""
+    budget: float = 1.0
+    """The share of the epochs of the full suite, for a smaller version that is marked as such."""
+    dry_run: Flag = False
+    """Say what would run, and about how long."""
+    set_: Set = ()
+    """key=value changes an option of all cases that have it."""
+
+
+DEFAULT_OPTIONS = SuiteOptions()
+
+
+def suite(name: str, /, *, options: SuiteOptions = DEFAULT_OPTIONS) -> None:
+    """Run a grid of experiments side by side, and put its tables and figures on one page.
+
+    table1, ablation, mismatch, subclasses and readings are the paper's tables, its figures and its
+    open choices; a YAML file names a suite of your own. What is finished is kept, whichever suite
+    ran it; a suite that was stopped or killed goes on with the same command.
+
+    For example:
+
+        protofission suite table1 --seeds 5
+        protofission suite ablation --dataset cifar10 --budget 0.5
+        protofission suite mismatch --dry-run
+        protofission suite table1 --seeds 5 --only orca orca+pf
+        protofission suite own.yaml --workers 1
+
+    Parameters
+    ----------
+    name
+        table1, ablation, mismatch, subclasses, readings, or a YAML file.
+    """
+    from rich.console import Console
+
+    from protofission.experiments.suites.console import show_plan, show_suite
+    from protofission.experiments.suites.plan import plan_suite
+    from protofission.experiments.suites.workers import worker_count
+
+    workers = worker_count(options.workers)
+    plan = plan_suite(
+        name,
+        options.out,
+        tier=options.tier,
+        datasets=options.dataset,
+        stores=options.stores,
+        budget=options.budget,
+        options=options.set_,
+        seeds=options.seeds,
+        first_seed=options.first_seed,
+    )
+    if options.dry_run:
+        show_plan(plan.runs_of(options.only), workers, Console())
+    else:
+        show_suite(plan, options.only, workers, command_line(), Console())
+
+
+def report(
+    *runs: Path,
+    out: Out = Path("report"),
+) -> None:
+    """Put runs that were made one by one into tables and figures, as a suite does.
+
+    For example:
+
+        protofission report runs/
+        protofission report runs/orca-0 runs/orca-1 runs/pf-0 runs/pf-1 --out comparison
+
+    Parameters
+    ----------
+    runs
+        Folders of runs, or folders that hold some.
+    out
+        The folder of the page, the tables and the figures.
+    """
+    from protofission.experiments.report.suite_report import write_report
+    from protofission.experiments.suites.from_runs import gathered, run_folders
+
+    suite, found = gathered(run_folders(runs or (Path("runs"),)))
+    written = write_report(out, suite, found, command_line())
+    print(f"Written: {written[-1]}, and {len(written) - 1} tables and figures beside it.")

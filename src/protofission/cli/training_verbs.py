@@ -1,0 +1,204 @@
+"""The verbs of training: train, pretrain, weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cyclopts import Parameter
+
+from protofission.cli.arguments import (
+    Accelerator,
+    Flag,
+    OptionalOut,
+    OptionalPath,
+    OptionalText,
+    Out,
+    Set,
+    Whole,
+)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """Options of a run, whatever is trained."""
+
+    out: Out
+    """The folder of the run, a new one."""
+    seed: Whole = 0
+    """Of all that is random in training."""
+    set_: Set = ()
+    """key=value changes an option; `protofission methods NAME --preset P` lists them."""
+    resume: Flag = False
+    """Go on with the unfinished run in the folder."""
+    processes: Whole = 1
+    """How many on this machine; with accelerators, one a device."""
+    nodes: Whole = 1
+    """How many machines; NODE_RANK, MASTER_ADDR and MASTER_PORT tell each its place."""
+    accelerator: Accelerator = "auto"
+    """Where to train; the best there is, if not said."""
+    save_every: float = 60.0
+    """The least seconds from one saved state to the next."""
+    track: Flag = False
+    """Write curves for TensorBoard into the folder."""
+
+
+def train(
+    method: str,
+    /,
+    *,
+    preset: OptionalText = None,
+    store: OptionalPath = None,
+    running: Running,
+) -> None:
+    """Train a method, judge it, and leave all of it in one folder.
+
+    A run that was stopped or killed goes on with --resume, and ends in the same bits as one that
+    was not. Several processes share each batch and give the loss and gradients of one.
+
+    For example:
+
+        protofission pretrain --preset digits --out runs/simclr
+        protofission train orca+pf --out runs/pf --set backbone.weights=runs/simclr
+        protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track
+        protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track --resume
+        protofission train orca+pf --store stores/cifar10 --out runs/features
+        protofission train orca+pf --preset paper/cifar10 --out runs/paper --processes 4
+        torchrun --nproc-per-node 2 -m protofission train orca --out runs/two
+
+    Parameters
+    ----------
+    method
+        By name; `protofission methods` lists them.
+    preset
+        The named experiment to start from; `protofission presets` lists them. If not said, digits,
+        or features with a store.
+    store
+        A folder of features, as `protofission embed` makes it.
+    """
+    from protofission.training.presets import usual_preset
+
+    named = preset or usual_preset(store)
+    data = () if store is None else (f"data.store={store}",)
+    run_training(method, named, replace(running, set_=(*data, *running.set_)))
+
+
+def pretrain(*, preset: str = "cpu/cifar10", running: Running) -> None:
+    """Pretrain a backbone by SimCLR, without labels; they only measure how it goes.
+
+    The folder is then the start of other runs: --set backbone.weights=FOLDER. The accuracy of the
+    nearest labeled neighbours is shown every few epochs (judging.every).
+
+    For example:
+
+        protofission pretrain --preset cpu/cifar10 --out runs/simclr
+        protofission pretrain --preset cpu/cifar10 --out runs/simclr --resume
+        protofission pretrain --preset digits --out runs/digits --set recipe.epochs=50
+        protofission train orca+pf --out runs/own --set backbone.weights=runs/digits
+
+    Parameters
+    ----------
+    preset
+        The named experiment to start from; `protofission presets` lists them.
+    """
+    run_training("simclr", preset, running)
+
+
+def run_training(method: str, preset: str, running: Running) -> None:
+    """Refuse what can be refused, start the processes, train."""
+    from rich.console import Console
+
+    from protofission.system.console import print_warning
+    from protofission.system.distributed import launched
+    from protofission.training import diagnosis
+    from protofission.training.command import Command
+    from protofission.training.console import show_loading, show_run
+    from protofission.training.presets import check_accelerator
+    from protofission.training.run import check_folder
+    from protofission.training.run_folder import RunFolder
+    from protofission.training.tensorboard import Tracker
+
+    command = Command(method, preset, running.set_, running.seed)
+    experiment = command.experiment()
+    experiment.check(max(1, running.processes * running.nodes))
+    check_accelerator(preset, running.accelerator)
+    folder, console = RunFolder(running.out), Console()
+    check_folder(folder, experiment, resume=running.resume)
+    tracker = Tracker(folder) if running.track else None
+    if running.processes * running.nodes > 1 or "LOCAL_RANK" in os.environ:
+        # One that waits for the others' gradients would not hear of the signal.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    processes = launched(
+        running.processes, running.nodes, running.accelerator, experiment.recipe.precision
+    )
+    data = show_loading(experiment, processes, console)
+    if processes.first:
+        for warning in diagnosis.at_the_start(experiment):
+            print_warning(console, warning)
+    show_run(
+        experiment,
+        data,
+        folder,
+        console,
+        resume=running.resume,
+        processes=processes,
+        save_every=running.save_every,
+        tracker=tracker,
+        command=command,
+    )
+
+
+def weights(
+    source: str | None = None,
+    /,
+    *,
+    backbone: str = "compact",
+    channels: Whole = 3,
+    set_: Set = (),
+    out: OptionalOut = None,
+) -> None:
+    """List the packaged weights, see how a checkpoint fits a backbone, or pack a run's backbone.
+
+    For example:
+
+        protofission weights
+        protofission weights resnet18.pth --backbone resnet18 --set stem=imagenet
+        protofission weights runs/simclr --out simclr.safetensors
+
+    Parameters
+    ----------
+    source
+        Packaged weights by name, a checkpoint file, or the folder of a finished run.
+    backbone
+        The backbone that they are compared with, by name.
+    channels
+        Of the images: 3 for colours, 1 for grey.
+    set_
+        option=value of the backbone.
+    out
+        Write the backbone of the run `source` to this file.
+    """
+    from protofission.core.options import override_all
+    from protofission.core.rng import step_rng
+    from protofission.models.backbones import backbone_named
+    from protofission.models.checkpoints import compare
+    from protofission.training.packed_backbone import cards, write_backbone
+    from protofission.training.run_folder import RunFolder
+
+    if source is None:
+        for name, card in cards().items():
+            print(
+                f"{name}: {card['method']} on {card['dataset']}, {card['steps']} steps, "
+                f"neighbours' accuracy {card['metrics']['neighbours']:.1%}"
+            )
+    elif out is not None:
+        write_backbone(RunFolder(Path(source)), out)
+        print(f"Written to {out}, {out.stat().st_size / 1e6:.1f} MB.")
+    else:
+        spec = override_all(backbone_named(backbone), set_)
+        fit = compare(spec.build(channels, step_rng(0, 0, "backbone")), source)
+        print("\n".join(fit.lines()))
+        print(f"It {'fits' if fit.whole else 'does not fit'} {backbone}.")

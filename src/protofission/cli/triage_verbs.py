@@ -1,0 +1,279 @@
+"""The verbs of a fitted model: fit, predict, show, drift, export."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from protofission.cli.arguments import (
+    Flag,
+    Images,
+    NumberOrAuto,
+    OptionalOut,
+    OptionalWhole,
+    Out,
+    Set,
+    Whole,
+    command_line,
+)
+from protofission.core.errors import printable
+
+OptionalFormat = Annotated[Literal["csv", "jsonl", "parquet"] | None, Parameter(show_default=False)]
+
+
+def fit(
+    labeled: Path,
+    unlabeled: Path,
+    /,
+    *,
+    out: Out,
+    keep: float = 0.95,
+    discover: NumberOrAuto = 0,
+    prototypes: NumberOrAuto = 5,
+    encoder: str = "efficientnet-lite0",
+    steps: Whole = 300,
+    seed: Whole = 0,
+    processes: OptionalWhole = None,
+    set_: Set = (),
+) -> None:
+    """Two folders in: a model, a triage of the pool and a page to look at out.
+
+    Checks the images, computes their features once, holds some labels out, trains a control on the
+    labels alone and a model on labels and pool, keeps the better one, and sets a threshold that
+    keeps a stated share of known images. A thousand images take a couple of minutes on two cores.
+    Stopped or killed, the same command goes on with the images that are not embedded yet.
+
+    For example:
+
+        protofission fit labeled/ pool/ --out model
+        protofission fit labeled/ pool/ --out model --discover auto
+        protofission fit labels.csv pool/ --out model --keep 0.99 --prototypes 3
+        protofission predict model new/ --out new.csv
+
+    Parameters
+    ----------
+    labeled
+        A folder with a subfolder for each class, or a CSV or Parquet list with labels.
+    unlabeled
+        The pool: a folder of images, or a list.
+    out
+        The folder of the model, a new one.
+    keep
+        The share of known images that is to be accepted.
+    discover
+        How many novel classes to tell apart, or auto; with 0, strangers are rejected.
+    prototypes
+        Prototypes, and so at most sub-classes, of a class, or auto.
+    encoder
+        As `protofission embed` takes it; one that is named by its name on the hub is downloaded.
+    steps
+        Of the training of each of the two models.
+    seed
+        Of all that is random.
+    processes
+        How many compute features; as many as there are processors, if not said.
+    set_
+        option=value of the encoder, such as size=128.
+    """
+    from rich.console import Console
+
+    from protofission.triage.fit import fit as fit_folders
+    from protofission.triage.fit_model import FitOptions
+
+    options = FitOptions(
+        keep=keep, discover=discover, prototypes=prototypes, steps=steps, seed=seed
+    )
+    fit_folders(
+        labeled,
+        unlabeled,
+        out,
+        options,
+        encoder=encoder,
+        encoder_options=set_,
+        processes=processes,
+        console=Console(),
+        command=command_line(),
+    )
+
+
+def predict(
+    model: Path,
+    images: Images,
+    /,
+    *,
+    out: OptionalOut = None,
+    format: OptionalFormat = None,
+    processes: OptionalWhole = None,
+    allow_download: Flag = False,
+) -> None:
+    """Say of images what they are: class, probability, sub-class, ID score, decision.
+
+    Takes any number of files. One that cannot be read is a row with an error. With --out, a
+    prediction that was stopped or killed goes on where it was with the same command.
+
+    For example:
+
+        protofission predict model new/ --out new.csv
+        protofission predict model a.jpg b.png
+        protofission predict model photos/ list.csv --out all.parquet --processes 4
+
+    Parameters
+    ----------
+    model
+        The folder of a model, as `protofission fit` writes it.
+    images
+        Image files, folders, CSV or Parquet lists, or stores.
+    out
+        The file of rows; standard output, if not said.
+    format
+        If not as the suffix of the file says.
+    processes
+        How many compute; as many as there are processors, if not said.
+    allow_download
+        Get the model's encoder from the hub, if it is not on this machine. Nothing is downloaded
+        otherwise.
+    """
+    from rich.console import Console
+
+    from protofission.data.readers.image_cache import processors
+    from protofission.system.console import print_line, progress_bar
+    from protofission.triage.predict import predict as predict_images
+    from protofission.triage.predict import predict_to
+
+    console = Console(stderr=True)
+    number = processors() if processes is None else processes
+    with progress_bar(console, "predicting") as progress:
+        if out is None:
+            summary = predict_to(
+                sys.stdout.buffer,
+                model,
+                images,
+                format,
+                processes=number,
+                progress=progress,
+                allow_download=allow_download,
+            )
+        else:
+            summary = predict_images(
+                model,
+                images,
+                out,
+                format,
+                processes=number,
+                progress=progress,
+                say=lambda sentence: print_line(console, sentence),
+                allow_download=allow_download,
+            )
+    print_line(console, summary.sentence())
+
+
+def show(model: Path, /) -> None:
+    """Print the card of a model: what it knows, how it was made, how good it is.
+
+    For example:
+
+        protofission show model
+
+    Parameters
+    ----------
+    model
+        The folder of a model, as `protofission fit` writes it.
+    """
+    from protofission.triage.bundle import load
+
+    for text in load(model).card_lines():
+        print(wrap(text))
+
+
+def drift(
+    model: Path,
+    images: Images,
+    /,
+    *,
+    processes: OptionalWhole = None,
+    allow_download: Flag = False,
+) -> None:
+    """Compare new images with those that a model was calibrated on.
+
+    For example:
+
+        protofission drift model new/
+
+    Parameters
+    ----------
+    model
+        The folder of a model, as `protofission fit` writes it.
+    images
+        Image files, folders, CSV or Parquet lists, or stores.
+    processes
+        How many compute; as many as there are processors, if not said.
+    allow_download
+        Get the model's encoder from the hub, if it is not on this machine. Nothing is downloaded
+        otherwise.
+    """
+    from rich.console import Console
+
+    from protofission.data.readers.image_cache import processors
+    from protofission.system.console import progress_bar
+    from protofission.triage.drift import drift as measure_drift
+
+    with progress_bar(Console(stderr=True), "looking at images") as progress:
+        found = measure_drift(
+            model,
+            images,
+            processes=processors() if processes is None else processes,
+            progress=progress,
+            allow_download=allow_download,
+        )
+    for text in found.lines():
+        print(wrap(text))
+
+
+def export(
+    model: Path,
+    file: Path,
+    /,
+    *,
+    input: Literal["images", "features"] = "images",
+    allow_download: Flag = False,
+) -> None:
+    """Write a model to an ONNX file that needs neither torch nor us.
+
+    Preprocessing, calibration and threshold are inside; the number of images is free.
+
+    For example:
+
+        protofission export model model.onnx
+        protofission export model head.onnx --input features
+
+    Parameters
+    ----------
+    model
+        The folder of a model, as `protofission fit` writes it.
+    file
+        The .onnx file, a new one.
+    input
+        What the file takes: images, or the encoder's features.
+    allow_download
+        Get the model's encoder from the hub, if it is not on this machine. Nothing is downloaded
+        otherwise.
+    """
+    from protofission.triage.bundle import load
+    from protofission.triage.export import export as export_bundle
+
+    export_bundle(load(model), file, input, allow_download=allow_download)
+    print(f"The file: {printable(str(file))}")
+
+
+def wrap(text: str) -> str:
+    """A line as lines that fit the terminal, indented after the first."""
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
