@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from protofission.core.errors import InputError
 from protofission.core.records import WHOLE, Share, ViewName, Views
 from protofission.core.rng import step_rng
-from protofission.data.augment.views import Wanted
+from protofission.data.augment.views import ViewRequest
 from protofission.data.batches import Batches
 from protofission.data.datasets import DataSpec
 from protofission.data.splits import spec_of
@@ -84,7 +84,11 @@ def test_views_together_are_the_views_one_by_one(store: Store, names: tuple[View
     if "weak" not in names:
         rows = torch.cat([rows, torch.tensor([240, 299])])  # some of the test images
     for share in (WHOLE, Share(1, 3)):
-        wanted = [Wanted(names[0], rows), Wanted(names[1], rows[:3], 1), Wanted(names[1], rows)]
+        wanted = [
+            ViewRequest(names[0], rows),
+            ViewRequest(names[1], rows[:3], 1),
+            ViewRequest(names[1], rows),
+        ]
         one_by_one = [
             stored.view(w.name, w.images, step_rng(0, 4, "views"), share, w.nth) for w in wanted
         ]

@@ -8,7 +8,7 @@ import torch
 
 from protofission.core.errors import InputError
 from protofission.core.options import override
-from protofission.data.augment.affine import DIGITS
+from protofission.data.augment.affine_views import DIGITS
 from protofission.data.store.reader import StoredViews
 from protofission.training.experiment import Experiment
 from protofission.training.loop import train
@@ -104,9 +104,7 @@ def test_what_cannot_be_cached_is_refused(change: str, words: str):
 def test_images_and_maps_are_not_taken_for_each_other():
     experiment = cached()
     images, maps = experiment.data.load(), cached_trunk(experiment)
-    with pytest.raises(
-        InputError, match=r"maps of a frozen trunk, .*trunk_cache\.load_data"
-    ):
+    with pytest.raises(InputError, match=r"maps of a frozen trunk, .*trunk_cache\.load_data"):
         start(experiment, images.training, images.augmentations)
     with pytest.raises(InputError, match=r"maps want recipe\.trunk_cache"):
         start(override(experiment, "recipe.trunk_cache=0"), maps.training, maps.augmentations)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from protofission.core.errors import InputError, require, unknown
 from protofission.core.options import NAMED
-from protofission.data.augment.affine import DIGITS
+from protofission.data.augment.affine_views import DIGITS
 from protofission.data.augment.natural_views import NATURAL, NATURAL_24, NATURAL_ORCA, NATURAL_USB
 from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import ImageSets, TestData, TrainingData, divide

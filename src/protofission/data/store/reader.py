@@ -24,7 +24,7 @@ from torch import Tensor
 from protofission.core.errors import InputError, printable, require
 from protofission.core.records import WHOLE, Share, ViewName, Views
 from protofission.core.rng import step_rng
-from protofission.data.augment.views import Augmentations, Wanted
+from protofission.data.augment.views import Augmentations, ViewRequest
 from protofission.data.image_sets import NO_LABEL, Labels, TestData, TrainingData, pool_of
 from protofission.data.readers.image_cache import digest
 from protofission.data.splits import Labeling, Split
@@ -197,28 +197,28 @@ class StoredViews(Augmentations):
             images: (n,) row numbers.
             generator: of the step; versions are a function of its seed.
         """
-        wanted = Wanted(name, images, nth)
-        return self._features(name, images, self._versions(wanted, generator, share))
+        request = ViewRequest(name, images, nth)
+        return self._features(name, images, self._versions(request, generator, share))
 
     def views(
-        self, wanted: Sequence[Wanted], generator: torch.Generator, share: Share = WHOLE
+        self, requests: Sequence[ViewRequest], generator: torch.Generator, share: Share = WHOLE
     ) -> Tensor:
         """All views of a step, as float32; read in one go where they have one name."""
-        names = {w.name for w in wanted}
+        names = {r.name for r in requests}
         if len(names) > 1:
-            return super().views(wanted, generator, share)
-        rows = torch.cat([w.images for w in wanted])
-        versions = torch.cat([self._versions(w, generator, share) for w in wanted])
+            return super().views(requests, generator, share)
+        rows = torch.cat([r.images for r in requests])
+        versions = torch.cat([self._versions(r, generator, share) for r in requests])
         return self._features(names.pop(), rows, versions).float()
 
-    def _versions(self, wanted: Wanted, generator: torch.Generator, share: Share) -> Tensor:
-        """(n,): which version of a view each of the images gets."""
-        if wanted.name == "plain":
-            return torch.zeros(len(wanted.images), dtype=torch.long)
-        batch = share.total(len(wanted.images))
-        versions = self.store.plan.parts["train"].views[wanted.name]
-        order = _order(generator.initial_seed(), wanted.name, batch, versions)
-        return order[share.of(batch), wanted.nth]
+    def _versions(self, request: ViewRequest, generator: torch.Generator, share: Share) -> Tensor:
+        """(n,): the version of the view that each image gets."""
+        if request.name == "plain":
+            return torch.zeros(len(request.images), dtype=torch.long)
+        batch = share.total(len(request.images))
+        versions = self.store.plan.parts["train"].views[request.name]
+        order = _order(generator.initial_seed(), request.name, batch, versions)
+        return order[share.of(batch), request.nth]
 
     def _features(self, name: ViewName, rows: Tensor, versions: Tensor) -> Tensor:
         device, rows = rows.device, rows.cpu()
