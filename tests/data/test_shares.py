@@ -210,7 +210,7 @@ def test_the_full_split_sees_all_classes_and_leaves_what_has_no_label(extra):
     assert sorted([*split.labeled, *split.unlabeled]) == list(range(240 + extra))
     assert split.test_on == "test"
     assert split.test.tolist() == list(range(60))
-    assert np.array_equal(split.renumbered(data.train), data.train)
+    assert np.array_equal(split.renumber(data.train), data.train)
     other = spec_of("full", seed=3).split(data)
     assert np.array_equal(other.labeled, split.labeled)
 

@@ -63,7 +63,7 @@ def cached_trunk(
         progress=progress,
         wait=True,
     )
-    return spec.divided(store)
+    return spec.load_store(store)
 
 
 RANDOM = ("weak", "strong", "simclr")

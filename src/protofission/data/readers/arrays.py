@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from protofission.core.errors import InputError, require
 from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
-from protofission.data.label_names import distinct, numbered
+from protofission.data.label_names import check_distinct, number_labels
 
 CHANNELS = (1, 3)
 CHUNK = 1024
@@ -33,7 +33,7 @@ def from_arrays(
             [0, 1], which become the nearest of 256 levels (halves to the even one).
         labels: whole numbers, -1 for none; or names, None or "" for none. Without any, a pool.
         class_names: the classes in their order; if none are given, names are put in an order by
-            `labels.ordered`, and numbers are names.
+            `sort_class_names`, and numbers are names.
         layout: which axis holds the channels, where the shape leaves it open.
     """
     pixels = _pixels(_array(images), layout)
@@ -118,7 +118,7 @@ def _layout(shape: tuple[int, ...], layout: str | None) -> str:
 def _places(
     labels: Any, class_names: Sequence[str] | None, count: int, what: str
 ) -> tuple[Labels, tuple[str, ...]]:
-    names = None if class_names is None else distinct([str(name) for name in class_names])
+    names = None if class_names is None else check_distinct([str(name) for name in class_names])
     if labels is None:
         return np.full(count, NO_LABEL, np.int64), names or ()
     array = _array(labels)
@@ -129,7 +129,7 @@ def _places(
     if array.dtype.kind in "iu":
         return _whole_numbers(array, names, what)
     if array.dtype.kind in "UO" and all(v is None or isinstance(v, str) for v in array.tolist()):
-        return numbered([value or None for value in array.tolist()], names)
+        return number_labels([value or None for value in array.tolist()], names)
     raise InputError(
         f"{what} of the type {array.dtype} are not understood: give whole numbers or names."
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from protofission.core.errors import InputError, require, unknown
 from protofission.data.image_sets import ImageSet
-from protofission.data.label_names import numbered
+from protofission.data.label_names import number_labels
 from protofission.data.readers.decode import Decoding, RefusedError, size_of
 from protofission.data.readers.file_listing import content_of, entry_of, listed
 from protofission.data.readers.image_cache import Entry, Progress
@@ -72,7 +72,7 @@ def load_hub(
         label = _column(rows, datasets.ClassLabel, label_column, "class label", "label_column")
         labels, own = _labels(rows, label)
         known = own if class_names is None else class_names
-    places, names = numbered(labels, known)
+    places, names = number_labels(labels, known)
     one_at_a_time = Lock()
 
     def read(place: int) -> bytes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from protofission.core.errors import InputError, printable, require
 from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
-from protofission.data.label_names import distinct, numbered, ordered
+from protofission.data.label_names import check_distinct, number_labels, sort_class_names
 from protofission.data.readers.decode import Decoding, RefusedError, size_of
 from protofission.data.readers.file_listing import content_of, entry_of, listed
 from protofission.data.readers.image_cache import ELSEWHERE, Decoded, Entry, Progress, decoded
@@ -38,7 +38,7 @@ def load_folder(
     - A .csv or .parquet list: a column of paths, relative to the list, and one of labels.
 
     A folder's images are in the order of their paths' bytes, a list's in the order of the list.
-    Classes are in the order of `labels.ordered`. Decoding is stated in `Decoding`.
+    Classes are in the order of `sort_class_names`. Decoding is stated in `Decoding`.
 
     Args:
         size: (height, width), or one number for both.
@@ -56,14 +56,18 @@ def load_folder(
         root = where.parent
         paths, names = read_list(where, path_column, label_column)
         entries, labels = _listed_entries(root, paths, names, left_out)
-        classes = distinct(class_names) if class_names is not None else None
+        classes = check_distinct(class_names) if class_names is not None else None
     else:
         root, listing = where, listed(where)
         left_out, hidden = listing.left_out, listing.hidden
         entries, labels = listing.files, [_class_of(entry) for entry in listing.files]
-        classes = ordered(listing.folders) if class_names is None else distinct(class_names)
+        classes = (
+            sort_class_names(listing.folders)
+            if class_names is None
+            else check_distinct(class_names)
+        )
         if not any(labels) or unlabeled:
-            classes = distinct(class_names or ())
+            classes = check_distinct(class_names or ())
         else:
             for entry, label in zip(entries, labels, strict=True):
                 if label is None:
@@ -72,7 +76,7 @@ def load_folder(
             labels = [label for label in labels if label is not None]
     if unlabeled:
         labels = [None] * len(entries)
-    places, classes = numbered(labels, classes)
+    places, classes = number_labels(labels, classes)
     store = cache_for(where, cache)
     return gathered(
         str(where),

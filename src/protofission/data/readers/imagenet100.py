@@ -10,7 +10,7 @@ import numpy as np
 
 from protofission.core.errors import InputError, require
 from protofission.data.image_sets import ImageSet, ImageSets
-from protofission.data.label_names import distinct
+from protofission.data.label_names import check_distinct
 from protofission.data.readers.decode import Decoding, size_of
 from protofission.data.readers.file_listing import content_of, listed
 from protofission.data.readers.image_cache import Entry, Progress
@@ -173,7 +173,7 @@ def read_classes(path: Path | str) -> dict[str, str]:
         raise InputError(f"{path} cannot be read ({error}): name a list of classes.") from None
     pairs = [line.split(maxsplit=1) for line in lines if line.strip()]
     require(len(pairs) > 0, f"{path} names no class: write a line for each.")
-    distinct([pair[0] for pair in pairs])
+    check_distinct([pair[0] for pair in pairs])
     return {pair[0]: pair[-1].strip() for pair in pairs}
 
 

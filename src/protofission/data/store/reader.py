@@ -25,7 +25,7 @@ from protofission.core.errors import InputError, printable, require
 from protofission.core.records import WHOLE, Share, ViewName, Views
 from protofission.core.rng import step_rng
 from protofission.data.augment.views import Augmentations, ViewRequest
-from protofission.data.image_sets import NO_LABEL, Labels, TestData, TrainingData, pool_of
+from protofission.data.image_sets import NO_LABEL, Labels, TestData, TrainingData, pool_indices
 from protofission.data.readers.image_cache import digest
 from protofission.data.splits import Labeling, Split
 from protofission.data.store.manifest import (
@@ -253,11 +253,11 @@ def divide_store(
     """The rows of a store by a split, classes renumbered so that the seen ones come first."""
     fine = store.labeling()
     labeling = fine.coarse() if split.classes == "coarse" else fine
-    labels = split.renumbered(labeling.train)
+    labels = split.renumber(labeling.train)
     training = TrainingData(
         labeled=torch.from_numpy(split.labeled),
         labels=torch.from_numpy(labels[split.labeled]),
-        unlabeled=torch.from_numpy(pool_of(split, pool_has_labeled)),
+        unlabeled=torch.from_numpy(pool_indices(split, pool_has_labeled)),
         num_seen=len(split.seen_classes),
         num_classes=len(split.seen_classes) + len(split.novel_classes),
         # maps of a frozen trunk stand for the images that they were made of
@@ -266,7 +266,7 @@ def divide_store(
     rows, judged, finer = torch.from_numpy(split.test), labels, fine.train
     if split.test_on == "test" and labeling.test is not None and fine.test is not None:
         rows = rows + len(labels)
-        judged, finer = split.renumbered(labeling.test), fine.test
+        judged, finer = split.renumber(labeling.test), fine.test
     own = finer[split.test] if split.classes == "coarse" else None
     return training, TestData(rows, judged[split.test], own)
 
