@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from protofission.core.errors import InputError, printable, require
 from protofission.data.readers.decode import RefusedError
-from protofission.data.readers.file_listing import entry_of, listed
+from protofission.data.readers.file_listing import entry_of, list_files
 from protofission.data.readers.image_cache import Entry
 from protofission.data.readers.image_lists import is_list, read_list
 from protofission.data.store.manifest import JOURNAL, file_of
@@ -146,7 +146,7 @@ def _rows(folder: Path) -> Iterator[tuple[Rows, bytes]]:
 
 def _files(path: Path) -> Iterator[tuple[File, bytes]]:
     if path.is_dir():
-        listing = listed(path)
+        listing = list_files(path)
         entries: dict[str, Entry | str] = {entry.path: entry for entry in listing.files}
         entries |= listing.left_out
         for name in sorted(entries, key=os.fsencode):

@@ -10,12 +10,12 @@ import numpy as np
 from protofission.core.errors import InputError, printable, require
 from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
 from protofission.data.label_names import check_distinct, number_labels, sort_class_names
-from protofission.data.readers.decode import Decoding, RefusedError, size_of
-from protofission.data.readers.file_listing import content_of, entry_of, listed
+from protofission.data.readers.decode import Decoding, RefusedError, height_and_width
+from protofission.data.readers.file_listing import content_of, entry_of, list_files
 from protofission.data.readers.image_cache import ELSEWHERE, Decoded, Entry, Progress, decoded
 from protofission.data.readers.image_lists import is_list, read_list
 from protofission.data.readers.image_problems import Report, duplicates_of
-from protofission.data.readers.official_files import cache_home
+from protofission.data.readers.official_datasets import cache_home
 
 
 def load_folder(
@@ -48,7 +48,7 @@ def load_folder(
         workers: threads that decode; the result is the same for any number.
     """
     where = Path(folder).expanduser().absolute()
-    height, width = size_of(size)
+    height, width = height_and_width(size)
     decoding = Decoding(height, width, channels)
     left_out: dict[str, str] = {}
     hidden = 0
@@ -58,7 +58,7 @@ def load_folder(
         entries, labels = _listed_entries(root, paths, names, left_out)
         classes = check_distinct(class_names) if class_names is not None else None
     else:
-        root, listing = where, listed(where)
+        root, listing = where, list_files(where)
         left_out, hidden = listing.left_out, listing.hidden
         entries, labels = listing.files, [_class_of(entry) for entry in listing.files]
         classes = (
