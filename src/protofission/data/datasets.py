@@ -17,7 +17,8 @@ from protofission.data.readers.digits import load_digits
 from protofission.data.readers.idx import load_fashion_mnist, load_mnist
 from protofission.data.readers.imagenet100 import load_imagenet100
 from protofission.data.splits import Labeling, Split, SplitSpec, spec_of
-from protofission.data.store.reader import Store, StoredViews, divide_store
+from protofission.data.store.reader import Store
+from protofission.data.store.stored_views import StoredViews, divide_store
 
 
 def _load_digits(folder: str | None) -> ImageSets:

@@ -25,7 +25,8 @@ from rich.text import Text
 from protofission.core.errors import InputError
 from protofission.data.datasets import Data
 from protofission.data.readers.image_cache import processors
-from protofission.data.store.reader import Store, StoredViews
+from protofission.data.store.reader import Store
+from protofission.data.store.stored_views import StoredViews
 from protofission.models.encoders import EncoderSpec
 from protofission.system.distributed import ALONE, Processes
 from protofission.training import diagnosis

@@ -11,7 +11,7 @@ from rich.progress import Progress, TaskID
 from protofission.core.errors import InputError, require, unknown
 from protofission.core.rng import check_seed
 from protofission.data.readers.image_cache import processors
-from protofission.data.store.manifest import read_manifest
+from protofission.data.store.manifest import read_store_manifest
 from protofission.experiments.report.run_tables import QUANTITIES
 from protofission.experiments.suite import Run, Suite
 from protofission.experiments.suites.runner import News, Pace, pace_of, threads_of, work
@@ -129,7 +129,7 @@ def show_stores(setting: Setting, console: Console) -> None:
     if setting.tier != "features":
         return
     for dataset in setting.datasets:
-        manifest = read_manifest(setting.store(dataset))
+        manifest = read_store_manifest(setting.store(dataset))
         if manifest is not None and manifest[1] is not None:
             continue
         spec = encoder_named(DEFAULT)
