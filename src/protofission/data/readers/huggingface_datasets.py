@@ -16,7 +16,7 @@ from protofission.data.label_names import number_labels
 from protofission.data.readers.decode import Decoding, RefusedError, height_and_width
 from protofission.data.readers.file_listing import content_of, entry_of, list_files
 from protofission.data.readers.image_cache import Entry, Progress
-from protofission.data.readers.image_folders import cache_for, gathered
+from protofission.data.readers.image_folders import cache_for, decode_and_report
 from protofission.data.readers.image_problems import Report
 from protofission.system.optional_libraries import needed
 
@@ -87,7 +87,7 @@ def load_hub(
         return content_of(home / entry_of(home, image["path"] or "").path, decoding.byte_limit)
 
     state = hashlib.sha256(json.dumps([astuple(file) for file in files]).encode()).hexdigest()
-    return gathered(
+    return decode_and_report(
         str(home) if split is None else f"{home} ({split})",
         [Entry(f"row {place}", 0, 0) for place in range(len(images))],
         places,

@@ -1,4 +1,4 @@
-"""Folders and lists of image files of any size as one image set, and a report on them."""
+"""Read folders and lists of image files of any size as one image set, with a report."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def load_folder(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[ImageSet, Report]:
-    """The images of a folder or of a list, and a report on what was left out and is there twice.
+    """Read the images of a folder or a list, and report on files left out and duplicates.
 
     - A folder with subfolders: each subfolder is a class, with all images below it.
-    - A folder of files alone: a pool, where no image has a label.
+    - A folder of files alone: a pool, in which no image has a label.
     - A .csv or .parquet list: a column of paths, relative to the list, and one of labels.
 
-    A folder's images are in the order of their paths' bytes, a list's in the order of the list.
-    Classes are in the order of `sort_class_names`. Decoding is stated in `Decoding`.
+    A folder's images are sorted by the bytes of their paths, a list's are in the order of the list,
+    classes in that of `sort_class_names`. For sizes, colors and limits see `Decoding`.
 
     Args:
         size: (height, width), or one number for both.
-        cache: the folder of decoded images; if none is given, the usual cache folder.
-        unlabeled: take all images for a pool, whatever subfolders or labels there are.
-        class_names: the classes in their order, so that several sets agree.
+        cache: the folder of decoded images; by default the usual cache folder.
+        unlabeled: read all images as a pool, whatever subfolders or labels there are.
+        class_names: the classes in order, so that several sets agree.
         workers: threads that decode; the result is the same for any number.
     """
     where = Path(folder).expanduser().absolute()
@@ -78,7 +78,7 @@ def load_folder(
         labels = [None] * len(entries)
     places, classes = number_labels(labels, classes)
     store = cache_for(where, cache)
-    return gathered(
+    return decode_and_report(
         str(where),
         entries,
         places,
@@ -93,7 +93,7 @@ def load_folder(
     )
 
 
-def gathered(
+def decode_and_report(
     source: str,
     entries: Sequence[Entry],
     labels: Labels,
@@ -111,7 +111,7 @@ def gathered(
     """Decode entries that have labels, and report on them.
 
     Args:
-        key: what the cache knows the source by, if it is not the source's name.
+        key: the identity of the source for the cache; by default the source's name.
     """
     if not entries:
         raise _nothing(source, left_out)
@@ -142,7 +142,7 @@ def _nothing(source: str, left_out: dict[str, str]) -> InputError:
 
 
 def cache_for(source: Path, cache: Path | str | None) -> Path:
-    """The folder of decoded images, which must not be among the images."""
+    """The folder of decoded images; refused if it lies among the images."""
     store = Path(cache).expanduser() if cache is not None else cache_home() / "images"
     inside = source.is_dir() and store.resolve().is_relative_to(source.resolve())
     require(not inside, f"The cache folder {store} lies in the folder of images: {ELSEWHERE}.")

@@ -14,7 +14,7 @@ from protofission.data.label_names import check_distinct
 from protofission.data.readers.decode import Decoding, height_and_width
 from protofission.data.readers.file_listing import content_of, list_files
 from protofission.data.readers.image_cache import Entry, Progress
-from protofission.data.readers.image_folders import cache_for, gathered
+from protofission.data.readers.image_folders import cache_for, decode_and_report
 from protofission.data.readers.image_problems import Report
 from protofission.system.plain_files import read_plain
 
@@ -195,7 +195,7 @@ def _part(
         left_out |= {f"{wnid}/{path}": reason for path, reason in listing.left_out.items()}
         entries += [replace(entry, path=f"{wnid}/{entry.path}") for entry in listing.files]
         labels += [place] * len(listing.files)
-    return gathered(
+    return decode_and_report(
         str(folder),
         entries,
         np.array(labels, np.int64),

@@ -1,4 +1,4 @@
-"""Filling a store, block by block: a killed process loses the blocks it was at, and no others."""
+"""Fill a store, block by block: a killed process loses only the blocks it was working on."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ BlockFeatures = dict[ViewName, Features]
 """(images, versions, ...) of each view of a block."""
 Computed = Generator[tuple[Block, BlockFeatures], None, None]
 Compute = Callable[[Sequence[Block]], Computed]
-"""The features of blocks, in any order."""
+"""Computes the features of blocks, in any order."""
 Paths = Mapping[str, Sequence[str]]
-"""Of the images of each part."""
+"""The files of the images, by part."""
 
 
 def fill(
@@ -58,15 +58,15 @@ def fill(
     paths: Paths | None = None,
     wait: bool = False,
 ) -> Store:
-    """The store of a plan: what is missing of it is computed, what is there and sound is kept.
+    """Fill the store of a plan: blocks that are there and sound are kept, the others computed.
 
     Args:
-        labels: by the name of their part, with "-coarse" for coarse ones.
-        paths: where the images of a part came from, if they were files.
-        wait: for another process that is filling the same folder.
+        labels: by part, with "-coarse" after the part's name for coarse ones.
+        paths: the files of the images, by part, if they were files.
+        wait: wait for another process that is filling the same folder, instead of a refusal.
 
     Raises:
-        InputError: the folder holds something else, features are of no use, or the disk is full.
+        InputError: the folder holds something else, features are unusable, or the disk is full.
     """
     check_destination(folder, plan)
     blocks = list(plan.blocks())
@@ -95,7 +95,7 @@ def fill(
                 missing = [block for block in blocks if block not in done]
                 for block, features in opened.enter_context(closing(compute(missing))):
                     if faults.check_block(block, features):
-                        continue  # to find all of them
+                        continue  # to find all unusable ones
                     done[block] = _write(block, features, plan, files)
                     write_all(journal, JournalEntry(plan.identity, block, done[block]).line())
                     rows += block.stop - block.start
@@ -151,7 +151,7 @@ def check_destination(folder: Path, plan: StorePlan | None = None) -> None:
 
 
 def _manifest(folder: Path) -> StoreManifest | None:
-    """The manifest, if it is there and sound; none, where the journal can speak for it."""
+    """Read the manifest; None if there is none, or if it is damaged and the journal is there."""
     try:
         return read_store_manifest(folder)
     except DamagedManifestError:
@@ -164,7 +164,7 @@ def _manifest(folder: Path) -> StoreManifest | None:
 
 
 def _is_finished(folder: Path) -> bool:
-    """Whether the store is complete, with labels that are its own."""
+    """Whether the store is complete, and its labels and paths are sound."""
     try:
         store = Store.open(folder)
         store.labeling()
@@ -175,7 +175,7 @@ def _is_finished(folder: Path) -> bool:
 
 
 def _sound(folder: Path, plan: StorePlan) -> dict[Block, dict[ViewName, str]]:
-    """The finished blocks whose bytes are still those that were written."""
+    """The finished blocks whose bytes still have their digests, with these."""
     found, claimed = _manifest(folder), finished_blocks(folder, plan)
     digests = found and found[1]
     if digests is not None:
@@ -202,14 +202,14 @@ def _sound(folder: Path, plan: StorePlan) -> dict[Block, dict[ViewName, str]]:
 
 
 def _place(plan: StorePlan, block: Block, view: ViewName) -> tuple[int, int]:
-    """Where a block of a view begins in its file, and how many bytes it has."""
+    """The offset of a block in the file of a view, and its size, both in bytes."""
     shape = plan.shape(block.part, view)
     row, begin = feature_bytes(shape[1:]), len(npy_header("<f2", shape))
     return begin + block.start * row, (block.stop - block.start) * row
 
 
 def _read(file: BinaryIO | None, plan: StorePlan, block: Block, view: ViewName) -> bytes:
-    """What is there of a block; less where the file is cut short."""
+    """Read a block; fewer bytes if the file is cut short, none if it is missing."""
     if file is None:
         return b""
     place, size = _place(plan, block, view)
@@ -218,7 +218,7 @@ def _read(file: BinaryIO | None, plan: StorePlan, block: Block, view: ViewName) 
 
 
 def _lay_out(folder: Path, plan: StorePlan, labels: Mapping[str, Labels], paths: Paths) -> None:
-    """The manifest, labels and paths, and a file of full size for each view."""
+    """Write the manifest, labels and paths, and create a file of full size for each view."""
     write_whole(folder / "manifest.json", manifest_text(plan, None).encode())
     for name, values in labels.items():
         write_whole(folder / label_file(name), _label_content(values))
@@ -258,7 +258,7 @@ def _write(
     plan: StorePlan,
     files: Mapping[tuple[str, ViewName], BinaryIO],
 ) -> dict[ViewName, str]:
-    """Write a block's features to their places, down to the disk; their digests."""
+    """Write a block's features to their places on the disk; return their digests."""
     digests = {}
     for view in plan.parts[block.part].views:
         content = np.ascontiguousarray(features[view], "<f2").tobytes()
