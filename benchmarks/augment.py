@@ -60,12 +60,12 @@ def in_pil(name: ViewName, images: Tensor) -> Work:
     if name == "weak":
         arguments = shifts()
     elif name == "strong":
-        first, plan = shifts(), NATURAL.strong.draw(images.shape, generator)
+        first, draws = shifts(), NATURAL.strong.draw(images.shape, generator)
         steps = [
             [(NAMES[o], level) for o, level in zip(*row, strict=True)]
-            for row in zip(plan.operations.tolist(), plan.levels.tolist(), strict=True)
+            for row in zip(draws.operations.tolist(), draws.levels.tolist(), strict=True)
         ]
-        boxes = plan.boxes.tolist()
+        boxes = draws.boxes.tolist()
         arguments = [
             lambda image, i=i: pil.randaugment(first[i](image), steps[i], boxes[i])
             for i in range(n)
@@ -77,7 +77,7 @@ def in_pil(name: ViewName, images: Tensor) -> Work:
             for order, factors in zip(drawn.order.tolist(), drawn.factors.tolist(), strict=True)
         ]
         rest = zip(drawn.boxes.tolist(), drawn.flips.tolist(), jitter, strict=True)
-        ends = zip(drawn.grey.tolist(), drawn.sigmas.tolist(), strict=True)
+        ends = zip(drawn.gray.tolist(), drawn.sigmas.tolist(), strict=True)
         arguments = [
             lambda image, a=(*a, *b): pil.simclr(image, *a) for a, b in zip(rest, ends, strict=True)
         ]

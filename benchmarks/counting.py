@@ -114,12 +114,12 @@ def parts_of_digits() -> Iterator[Row]:
 
 def in_stores(folder: Path) -> Iterator[Row]:
     store = Store.open(folder / "cifar10")
-    features, labels = store.mapped("train", "plain")[:, 0], store.labeling().train
+    features, labels = store.map_view("train", "plain")[:, 0], store.labeling().train
     for novel in (0, 1, 3, 5):
         counts = [count_novel(*store_scene(features, labels, 5, novel, s), seed=s) for s in SEEDS]
         yield Row("CIFAR-10: novel", novel, counts)
     store = Store.open(folder / "cifar100")
-    features, labels = store.mapped("train", "plain")[:, 0], store.labeling().coarse().train
+    features, labels = store.map_view("train", "plain")[:, 0], store.labeling().coarse().train
     counts = [count_novel(*store_scene(features, labels, 10, 10, s), seed=s) for s in SEEDS]
     yield Row("CIFAR-100 coarse: novel", 10, counts)
     counts = [count_parts(features[labels == name]) for name in range(labels.max() + 1)]

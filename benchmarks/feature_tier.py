@@ -36,7 +36,7 @@ import torch
 
 from protofission.core.options import override
 from protofission.data.image_sets import ImageSet, ImageSets
-from protofission.data.store.manifest import Block, Part, Plan
+from protofission.data.store.manifest import Block, Part, StorePlan
 from protofission.data.store.reader import Store
 from protofission.data.store.writer import BlockFeatures, fill
 from protofission.models.encoders import DEFAULT, encoder_named
@@ -59,7 +59,7 @@ def random_store(folder: Path, rows: int, width: int, versions: int = 2) -> Stor
     """Made-up features: class means and noise, block by block."""
     known = {"name": "random", "shape": [width], "fingerprint": f"{rows} {width} {versions}"}
     views = {"plain": 1, "weak": versions}
-    plan = Plan(
+    plan = StorePlan(
         known,
         known,
         known,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from protofission.core.options import override
-from protofission.data.augment.affine import DIGITS
+from protofission.data.augment.affine_views import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.image_sets import ImageSet, ImageSets, divide
 from protofission.data.readers.digits import load_digits

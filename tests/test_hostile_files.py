@@ -172,15 +172,15 @@ def test_a_file_that_becomes_a_pipe_after_it_was_listed_is_left_out(
     from protofission.data.readers import image_folders as folders
 
     path = home / "photos" / "cat" / "1.png"
-    listed = folders.listed
+    list_files = folders.list_files
 
     def swapped(folder: Path) -> Any:
-        found = listed(folder)
+        found = list_files(folder)
         path.unlink()
         os.mkfifo(path)
         return found
 
-    monkeypatch.setattr(folders, "listed", swapped)
+    monkeypatch.setattr(folders, "list_files", swapped)
     with impatient(path):
         said = call("data", "check", "photos")
     assert said.code == 0

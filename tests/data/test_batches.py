@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from protofission.core.records import Layout, Views
 from protofission.core.rng import step_rng
-from protofission.data.augment.affine import DIGITS, Augmentation
+from protofission.data.augment.affine_views import DIGITS, Augmentation
 from protofission.data.batches import Batches, IndexStream
 from protofission.data.image_sets import TrainingData
 from protofission.methods import METHODS

@@ -13,7 +13,7 @@ import pytest
 
 from protofission.core.errors import InputError
 from protofission.data.readers.cifar import find_folder, load_cifar10, load_cifar100
-from protofission.data.readers.official_files import SOURCES, OfficialFile, cache_home
+from protofission.data.readers.official_datasets import OFFICIAL_DATASETS, OfficialFile, cache_home
 
 Write = Callable[[str, Path, dict[str, Any]], Path]
 
@@ -35,7 +35,9 @@ def official(monkeypatch: pytest.MonkeyPatch) -> Write:
             content = pickle.dumps(value, protocol=3)
             (folder / file).write_bytes(content)
             files.append(OfficialFile(file, hashlib.md5(content).hexdigest(), len(content)))
-        monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], files=tuple(files)))
+        monkeypatch.setitem(
+            OFFICIAL_DATASETS, name, replace(OFFICIAL_DATASETS[name], files=tuple(files))
+        )
         return folder
 
     return write

@@ -12,9 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from protofission.core.rng import step_rng
-from protofission.data.augment import color as operations
-from protofission.data.augment import geometry
-from protofission.data.augment.color import IDENTITY, Operation, apply_each
+from protofission.data.augment import color, geometry
+from protofission.data.augment.operations import IDENTITY, Operation, apply_each, same_values
 from reference import pil_operations as pil
 from tensor_pictures import natural, picture, tensor
 
@@ -27,7 +26,7 @@ def by_pil(images: Tensor, operation: Callable[..., Image.Image], values: Sequen
 
 
 def table(make: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda images, values: operations.look_up(images, make(images, values))
+    return lambda images, values: color.look_up(images, make(images, values))
 
 
 def full(images: Tensor, value: float) -> Tensor:
@@ -41,12 +40,12 @@ def mapped(make: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor
 FACTORS = [0.0, 0.05, 0.14, 0.5, 0.77, 0.95, 1.0, 1.3, 1.9]
 SLOPES = [-0.3, -0.27, -0.03, 0.0, 0.06, 0.15, 0.21, 0.3]
 TWINS: dict[str, tuple] = {
-    "brightness": (table(operations.brightened), pil.brightness, FACTORS),
-    "contrast": (table(operations.contrasted), pil.contrast, FACTORS),
-    "color": (operations.saturate, pil.color, FACTORS),
-    "sharpness": (operations.sharpen, pil.sharpness, FACTORS),
-    "posterize": (table(operations.posterized), pil.posterize, range(1, 9)),
-    "solarize": (table(operations.solarized), pil.solarize, [0, 1, 26, 77, 128, 231, 255, 256]),
+    "brightness": (table(color.brightness_tables), pil.brightness, FACTORS),
+    "contrast": (table(color.contrast_tables), pil.contrast, FACTORS),
+    "color": (color.saturate, pil.color, FACTORS),
+    "sharpness": (color.sharpen, pil.sharpness, FACTORS),
+    "posterize": (table(color.posterize_tables), pil.posterize, range(1, 9)),
+    "solarize": (table(color.solarize_tables), pil.solarize, [0, 1, 26, 77, 128, 231, 255, 256]),
     "rotate": (mapped(geometry.rotation), pil.rotate, [-30, -27, -3, 0, 6, 15, 29.5, 90, 180]),
     "shear_x": (mapped(geometry.shear_x), pil.shear_x, SLOPES),
     "shear_y": (mapped(geometry.shear_y), pil.shear_y, SLOPES),
@@ -54,9 +53,9 @@ TWINS: dict[str, tuple] = {
     "translate_y": (mapped(geometry.translation_y), pil.translate_y, [-9, -1, 0, 1, 4, 9, -0.7]),
 }
 FREE = {
-    "auto_contrast": (table(operations.contrast_stretched), pil.auto_contrast),
-    "equalize": (table(operations.equalized), pil.equalize),
-    "grey": (operations.grey, pil.grey),
+    "auto_contrast": (table(color.autocontrast_tables), pil.auto_contrast),
+    "equalize": (table(color.equalize_tables), pil.equalize),
+    "gray": (color.to_gray, pil.gray),
 }
 
 
@@ -159,7 +158,7 @@ def test_a_cutout_gives_pils_bytes(size: tuple[int, int]) -> None:
 def test_hues_turn_as_in_colorsys_to_one_level(size: tuple[int, int]) -> None:
     images = natural(*size)
     for turn in (-0.5, -0.2, -0.03, 0.0, 0.1, 1 / 3, 0.5):
-        ours = operations.turn_hue(images, full(images, turn))
+        ours = color.turn_hue(images, full(images, turn))
         exact = by_pil(images, pil.hue_of_colorsys, [(turn,)] * len(images))
         assert (ours.int() - exact.int()).abs().max() <= (1 if turn else 0)
 
@@ -167,7 +166,7 @@ def test_hues_turn_as_in_colorsys_to_one_level(size: tuple[int, int]) -> None:
 def test_hues_turn_as_in_pil_to_the_steps_of_its_bytes() -> None:
     images = natural(33, 47)
     for turn in (-0.5, -0.1, 0.04, 0.2):
-        ours = operations.turn_hue(images, full(images, turn)).int()
+        ours = color.turn_hue(images, full(images, turn)).int()
         off = (ours - by_pil(images, pil.hue, [(turn,)] * len(images)).int()).abs().float()
         assert off.max() <= 15
         assert off.mean() < 3
@@ -175,15 +174,15 @@ def test_hues_turn_as_in_pil_to_the_steps_of_its_bytes() -> None:
 
 def test_a_third_of_the_circle_turns_red_into_green() -> None:
     red = torch.tensor([200, 10, 10], dtype=torch.uint8).view(1, 3, 1, 1)
-    turned = operations.turn_hue(red, full(red, 1 / 3)).flatten().tolist()
+    turned = color.turn_hue(red, full(red, 1 / 3)).flatten().tolist()
     assert turned == [10, 200, 10]
-    assert operations.turn_hue(red, full(red, -1 / 3)).flatten().tolist() == [10, 10, 200]
+    assert color.turn_hue(red, full(red, -1 / 3)).flatten().tolist() == [10, 10, 200]
 
 
 def test_a_blur_is_gaussian_to_half_a_level() -> None:
     images = natural(40, 43, channels=1)[:3]
     sigmas = torch.tensor([0.1, 0.8, 2.0], dtype=torch.float64)
-    ours = operations.blur(images, sigmas)
+    ours = color.blur(images, sigmas)
     for image, sigma, made in zip(images, sigmas.tolist(), ours, strict=True):
         exact = torch.tensor(pil.gaussian_blur(image[0].tolist(), sigma, reach=2))
         assert (made[0] - exact).abs().max() <= 0.501
@@ -192,7 +191,7 @@ def test_a_blur_is_gaussian_to_half_a_level() -> None:
 def test_a_blur_is_close_to_pils() -> None:
     images = natural(224, 224)[1:]  # on noise PIL's three boxes are no Gaussian
     for sigma in (0.1, 0.3, 0.7, 1.3, 2.0):
-        ours = operations.blur(images, full(images, sigma)).int()
+        ours = color.blur(images, full(images, sigma)).int()
         off = (ours - by_pil(images, pil.blur, [(sigma,)] * len(images)).int()).abs()
         assert off.max() <= 2
 
@@ -202,22 +201,22 @@ def test_tables_by_hand() -> None:
     no_value = torch.zeros(1)
 
     def looked_up(tables: Tensor) -> list[int]:
-        return operations.look_up(image, tables).flatten().tolist()
+        return color.look_up(image, tables).flatten().tolist()
 
-    assert looked_up(operations.contrast_stretched(image, no_value)) == [0, 51, 102, 255]
-    assert looked_up(operations.posterized(image, full(image, 4))) == [0, 16, 16, 48]
-    assert looked_up(operations.solarized(image, full(image, 30))) == [10, 20, 225, 195]
-    assert looked_up(operations.brightened(image, full(image, 0.55))) == [5, 11, 16, 33]
-    assert looked_up(operations.contrasted(image, full(image, 0.5))) == [20, 25, 30, 45]  # mean 30
+    assert looked_up(color.autocontrast_tables(image, no_value)) == [0, 51, 102, 255]
+    assert looked_up(color.posterize_tables(image, full(image, 4))) == [0, 16, 16, 48]
+    assert looked_up(color.solarize_tables(image, full(image, 30))) == [10, 20, 225, 195]
+    assert looked_up(color.brightness_tables(image, full(image, 0.55))) == [5, 11, 16, 33]
+    assert looked_up(color.contrast_tables(image, full(image, 0.5))) == [20, 25, 30, 45]  # mean 30
 
 
 def test_equalizing_an_even_ramp_changes_no_order() -> None:
     ramp = torch.arange(512).div(4, rounding_mode="floor").byte().view(1, 1, 16, 32)
-    even = operations.look_up(ramp, operations.equalized(ramp, torch.zeros(1)))
+    even = color.look_up(ramp, color.equalize_tables(ramp, torch.zeros(1)))
     assert even.flatten().tolist() == [min(255, (0 + 4 * v) // 1) for v in ramp.flatten().tolist()]
 
 
-COLOURS = {name: TWINS[name] for name in ("brightness", "contrast", "color", "sharpness")}
+COLORS = {name: TWINS[name] for name in ("brightness", "contrast", "color", "sharpness")}
 
 
 @given(
@@ -237,14 +236,14 @@ def test_what_must_hold_for_any_image(height: int, width: int, channels: int, se
             twice = ours(once, torch.zeros(len(images)))
             assert (twice.int() - once.int()).abs().max() <= (name == "auto_contrast")
         assert torch.equal(once[3:], images[3:])  # constant images stay
-    for ours, _, _ in COLOURS.values():
+    for ours, _, _ in COLORS.values():
         assert torch.equal(ours(images, full(images, 1)), images)
     for name in ("rotate", "shear_x", "shear_y", "translate_x", "translate_y"):
         assert torch.equal(TWINS[name][0](images, full(images, 0)), images)
     assert torch.equal(TWINS["posterize"][0](images, full(images, 8)), images)
     assert torch.equal(TWINS["solarize"][0](images, full(images, 256)), images)
-    assert torch.equal(operations.turn_hue(images, full(images, 0)), images)
-    assert torch.equal(operations.blur(images, full(images, 0.1)), images)
+    assert torch.equal(color.turn_hue(images, full(images, 0)), images)
+    assert torch.equal(color.blur(images, full(images, 0.1)), images)
     assert torch.equal(images, kept)  # nothing is done in place
 
 
@@ -252,9 +251,9 @@ def test_what_must_hold_for_any_image(height: int, width: int, channels: int, se
 def test_a_batch_is_done_as_its_images_are(chosen: list[int], seed: int) -> None:
     pool = (
         IDENTITY,
-        Operation(operations.look_up, operations.brightened),
-        Operation(operations.look_up, operations.contrasted),
-        Operation(operations.sharpen, operations.given),
+        Operation(color.look_up, color.brightness_tables),
+        Operation(color.look_up, color.contrast_tables),
+        Operation(color.sharpen, same_values),
         Operation(geometry.affine, geometry.rotation),
     )
     images = natural(9, 7, seed)

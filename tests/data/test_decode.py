@@ -13,7 +13,13 @@ from PIL import Image
 
 from pictures import encoded, noise
 from protofission.core.errors import InputError
-from protofission.data.readers.decode import Decoding, RefusedError, decode, quiet_pillow, size_of
+from protofission.data.readers.decode import (
+    Decoding,
+    RefusedError,
+    decode,
+    height_and_width,
+    quiet_pillow,
+)
 
 PICTURE = noise(6, 6)
 SMOOTH = np.stack(np.broadcast_arrays(*np.ogrid[0:128:2, 0:256:4], 90), -1).astype(np.uint8)
@@ -292,12 +298,12 @@ def test_a_size_that_cannot_be_is_refused(size: tuple[int, int], sentence: str) 
 
 
 def test_channels_are_one_or_three() -> None:
-    with pytest.raises(InputError, match="channels = 4: give 3, or 1 for grey"):
+    with pytest.raises(InputError, match="channels = 4: give 3, or 1 for gray"):
         Decoding(4, 4, 4)
 
 
 def test_a_size_is_one_number_or_two() -> None:
-    assert size_of(5) == (5, 5)
-    assert size_of((5, 6)) == (5, 6)
+    assert height_and_width(5) == (5, 5)
+    assert height_and_width((5, 6)) == (5, 6)
     with pytest.raises(InputError, match=r"size = \(1, 2, 3\): give \(height, width\)"):
-        size_of((1, 2, 3))  # type: ignore[arg-type]
+        height_and_width((1, 2, 3))  # type: ignore[arg-type]

@@ -15,7 +15,11 @@ from pictures import write
 from protofission.core.errors import InputError
 from protofission.data.readers import fetch as fetching
 from protofission.data.readers.fetch import fetch
-from protofission.data.readers.official_files import SOURCES, OfficialFile, Source
+from protofission.data.readers.official_datasets import (
+    OFFICIAL_DATASETS,
+    OfficialDataset,
+    OfficialFile,
+)
 
 CONTENT = {"train": bytes(range(256)) * 2000, "test": b"t" * 999, "meta": b"m"}
 
@@ -97,16 +101,16 @@ def official(name: str, content: bytes) -> OfficialFile:
     return OfficialFile(name, hashlib.md5(content).hexdigest(), len(content))
 
 
-def publish(site: Site, monkeypatch: pytest.MonkeyPatch, archive: bytes) -> Source:
+def publish(site: Site, monkeypatch: pytest.MonkeyPatch, archive: bytes) -> OfficialDataset:
     """CIFAR-100 of other content, from the test's server."""
     site.files["cifar-100-python.tar.gz"] = archive
     source = replace(
-        SOURCES["cifar100"],
+        OFFICIAL_DATASETS["cifar100"],
         files=tuple(official(name, content) for name, content in CONTENT.items()),
         mirrors=(site.url,),
         archive=replace(official("cifar-100-python.tar.gz", archive), size=None),
     )
-    monkeypatch.setitem(SOURCES, "cifar100", source)
+    monkeypatch.setitem(OFFICIAL_DATASETS, "cifar100", source)
     return source
 
 
@@ -204,7 +208,7 @@ def test_without_a_network_one_sentence_says_what_to_put_where(
     archive = archive_of(CONTENT)
     source = publish(site, monkeypatch, archive)
     nowhere = replace(source, mirrors=("http://127.0.0.1:9/", "http://no-such-host.invalid/"))
-    monkeypatch.setitem(SOURCES, "cifar100", nowhere)
+    monkeypatch.setitem(OFFICIAL_DATASETS, "cifar100", nowhere)
     place = tmp_path / "cifar-100-python.tar.gz"
     with pytest.raises(InputError, match=f"downloaded .*put it into {tmp_path}, and run") as caught:
         fetch("cifar100", tmp_path)
@@ -280,11 +284,11 @@ def test_damaged_files_are_replaced(
 def test_files_without_an_archive_come_one_by_one_from_any_mirror(
     site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    source = SOURCES["mnist"]
+    source = OFFICIAL_DATASETS["mnist"]
     contents = {file.name: file.name.encode() for file in source.files}
     files = tuple(official(name, content) for name, content in contents.items())
     mirrors = (f"{site.url}gone/", site.url)
-    monkeypatch.setitem(SOURCES, "mnist", replace(source, files=files, mirrors=mirrors))
+    monkeypatch.setitem(OFFICIAL_DATASETS, "mnist", replace(source, files=files, mirrors=mirrors))
     site.files = dict(contents)
     fetch("mnist", tmp_path)
     assert everything(tmp_path / "mnist") == contents

@@ -12,7 +12,7 @@ import pytest
 from pictures import write
 from protofission.core.errors import InputError
 from protofission.data.readers.idx import load_fashion_mnist, load_mnist, read_idx
-from protofission.data.readers.official_files import SOURCES, OfficialFile
+from protofission.data.readers.official_datasets import OFFICIAL_DATASETS, OfficialFile
 
 
 def idx(values: np.ndarray, code: int = 8) -> bytes:  # type: ignore[type-arg]
@@ -117,6 +117,10 @@ def test_one_data_set_is_not_taken_for_the_other(
     folder = files(tmp_path, True)
     name = "t10k-images-idx3-ubyte.gz"
     known = OfficialFile(name, hashlib.md5((folder / name).read_bytes()).hexdigest())
-    monkeypatch.setitem(SOURCES, "fashion-mnist", replace(SOURCES["fashion-mnist"], files=(known,)))
+    monkeypatch.setitem(
+        OFFICIAL_DATASETS,
+        "fashion-mnist",
+        replace(OFFICIAL_DATASETS["fashion-mnist"], files=(known,)),
+    )
     with pytest.raises(InputError, match="is a file of Fashion-MNIST, not of MNIST"):
         load_mnist(folder)

@@ -234,10 +234,10 @@ import os, resource, signal, sys, time
 from pathlib import Path
 from protofission.data.readers.image_cache import decoded
 from protofission.data.readers.decode import Decoding
-from protofission.data.readers.file_listing import content_of, listed
+from protofission.data.readers.file_listing import content_of, list_files
 from protofission.core.errors import InputError
 folder, store = map(Path, sys.argv[1:])
-files = listed(folder).files
+files = list_files(folder).files
 counts = {}
 
 def begin(kill_at=None, room=None, after=None):
@@ -329,9 +329,9 @@ import sys, time
 from pathlib import Path
 from protofission.data.readers.image_cache import decoded
 from protofission.data.readers.decode import Decoding
-from protofission.data.readers.file_listing import content_of, listed
+from protofission.data.readers.file_listing import content_of, list_files
 folder, store, go = map(Path, sys.argv[1:])
-files = listed(folder).files
+files = list_files(folder).files
 print("ready", flush=True)
 while not go.exists():
     time.sleep(0.001)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -18,14 +20,22 @@ from protofission.core.rng import step_rng
 from protofission.data.augment import natural_views as views
 from protofission.data.augment.natural_views import (
     NATURAL,
+    NATURAL_24,
     NATURAL_ORCA,
     NATURAL_USB,
     NaturalViews,
     Weak,
 )
-from protofission.data.augment.randaugment import FIXMATCH, NAMES, USB, Plan, RandAugment
-from protofission.data.augment.simclr_view import SimCLR, crop_boxes
+from protofission.data.augment.randaugment import (
+    FIXMATCH,
+    NAMES,
+    USB,
+    RandAugment,
+    RandAugmentDraws,
+)
+from protofission.data.augment.simclr_view import SimCLRView, crop_boxes
 from protofission.data.batches import Batches
+from protofission.data.datasets import VIEWS as BY_NAME
 from protofission.data.image_sets import TrainingData
 from reference import pil_operations as pil
 from tensor_pictures import natural, picture, tensor
@@ -38,8 +48,8 @@ def batch(height: int, width: int, channels: int = 3, repeats: int = 6) -> Tenso
     return torch.cat([natural(height, width, seed, channels) for seed in range(repeats)])
 
 
-def rows(plan: Plan) -> Iterator[tuple[list[tuple[str, float]], list[int]]]:
-    for chosen, levels, box in zip(plan.operations, plan.levels, plan.boxes, strict=True):
+def rows(draws: RandAugmentDraws) -> Iterator[tuple[list[tuple[str, float]], list[int]]]:
+    for chosen, levels, box in zip(draws.operations, draws.levels, draws.boxes, strict=True):
         names = [NAMES[place] for place in chosen.tolist()]
         yield list(zip(names, levels.tolist(), strict=True)), box.tolist()
 
@@ -55,7 +65,7 @@ def test_weak_and_strong_views_are_pils(which: NaturalViews, size: tuple[int, in
     images = batch(*size, repeats=20)
     generator = step_rng(0, 7, "views")
     shift = which.weak.draw(images.shape, generator)
-    plan = which.strong.draw(images.shape, generator)
+    draws = which.strong.draw(images.shape, generator)
     padding = [int(side * which.weak.padding) for side in size]
     places = zip(shift.down.tolist(), shift.right.tolist(), shift.flips.tolist(), strict=True)
     weak = [
@@ -64,7 +74,7 @@ def test_weak_and_strong_views_are_pils(which: NaturalViews, size: tuple[int, in
     ]
     fills = which.strong.fill, which.strong.cutout_fill
     strong = [
-        pil.randaugment(image, *row, *fills) for image, row in zip(weak, rows(plan), strict=True)
+        pil.randaugment(image, *row, *fills) for image, row in zip(weak, rows(draws), strict=True)
     ]
     for name, wanted in (("weak", weak), ("strong", strong)):
         got = which.view(name, images, step_rng(0, 7, "views"))
@@ -77,18 +87,20 @@ def test_an_operation_of_randaugment_is_pils_at_every_level(name: str) -> None:
     for size in ((32, 32), (33, 47), (100, 224)):
         images = natural(*size)[torch.arange(len(levels)) % 3]
         chosen = torch.full((len(levels), 1), NAMES.index(name))
-        plan = Plan(chosen, levels[:, None], torch.zeros(len(levels), 4, dtype=torch.long))
+        draws = RandAugmentDraws(
+            chosen, levels[:, None], torch.zeros(len(levels), 4, dtype=torch.long)
+        )
         wanted = [
             tensor(pil.randaugment(picture(image), *row))
-            for image, row in zip(images, rows(plan), strict=True)
+            for image, row in zip(images, rows(draws), strict=True)
         ]
-        assert torch.equal(FIXMATCH.apply(images, plan), torch.stack(wanted))
+        assert torch.equal(FIXMATCH.apply(images, draws), torch.stack(wanted))
 
 
 @pytest.mark.parametrize("size", [(32, 32), (33, 47), (64, 70), (1, 1), (2, 3)])
 def test_simclr_views_are_pils_but_for_hue_and_blur(size: tuple[int, int]) -> None:
     images = batch(*size)
-    drawn = SimCLR().draw(images.shape, step_rng(0, 3, "views"))
+    drawn = SimCLRView().draw(images.shape, step_rng(0, 3, "views"))
     factors = drawn.factors.clone()
     factors[:, 4] = 0
     drawn = dataclasses.replace(drawn, factors=factors, sigmas=drawn.sigmas * 0)
@@ -99,49 +111,49 @@ def test_simclr_views_are_pils_but_for_hue_and_blur(size: tuple[int, int]) -> No
     wanted = [
         tensor(pil.simclr(picture(image), *row, 0))
         for image, *row in zip(
-            images, drawn.boxes.tolist(), drawn.flips.tolist(), jitter, drawn.grey, strict=True
+            images, drawn.boxes.tolist(), drawn.flips.tolist(), jitter, drawn.gray, strict=True
         )
     ]
-    assert torch.equal(SimCLR().apply(images, drawn), torch.stack(wanted))
+    assert torch.equal(SimCLRView().apply(images, drawn), torch.stack(wanted))
 
 
 def test_operations_are_drawn_evenly_and_applied_half_the_time() -> None:
-    plan = FIXMATCH.draw(MANY, step_rng(0, 0, "draws"))
-    n = plan.operations.numel()
-    for name, count in zip(NAMES, plan.operations.flatten().bincount(minlength=14), strict=True):
+    draws = FIXMATCH.draw(MANY, step_rng(0, 0, "draws"))
+    n = draws.operations.numel()
+    for name, count in zip(NAMES, draws.operations.flatten().bincount(minlength=14), strict=True):
         wanted = 1 / 28 + (0.5 if name == "Identity" else 0)
         assert close_to(count.item() / n, wanted, n), name
-    levels = plan.levels.abs().long().flatten().bincount(minlength=11)
+    levels = draws.levels.abs().long().flatten().bincount(minlength=11)
     assert levels[[0, 10]].tolist() == [0, 0]
     assert all(close_to(count / n, 1 / 9, n) for count in levels[1:10].tolist())
-    assert close_to((plan.levels > 0).double().mean().item(), 0.5, n)
+    assert close_to((draws.levels > 0).double().mean().item(), 0.5, n)
 
 
 def test_operations_of_an_image_are_independent() -> None:
-    plan = FIXMATCH.draw(MANY, step_rng(0, 1, "draws"))
-    first, second = (plan.operations > 0).T
+    draws = FIXMATCH.draw(MANY, step_rng(0, 1, "draws"))
+    first, second = (draws.operations > 0).T
     assert close_to((first & second).double().mean().item(), (13 / 28) ** 2, len(first))
     assert close_to((first[1:] & first[:-1]).double().mean().item(), (13 / 28) ** 2, len(first))
-    high, positive = plan.levels.abs() > 4.5, plan.levels > 0
+    high, positive = draws.levels.abs() > 4.5, draws.levels > 0
     assert close_to((high[:, 0] & positive[:, 0]).double().mean().item(), 5 / 18, len(first))
     assert close_to((positive[:, 0] & positive[:, 1]).double().mean().item(), 1 / 4, len(first))
     assert close_to((first & high[:, 0]).double().mean().item(), 13 / 28 * 5 / 9, len(first))
 
 
 def test_usb_applies_three_operations_at_any_level() -> None:
-    plan = USB.draw(MANY, step_rng(0, 2, "draws"))
-    assert plan.operations.shape[1] == 3
-    n = plan.operations.numel()
-    assert close_to((plan.operations == 0).double().mean().item(), 1 / 14, n)
+    draws = USB.draw(MANY, step_rng(0, 2, "draws"))
+    assert draws.operations.shape[1] == 3
+    n = draws.operations.numel()
+    assert close_to((draws.operations == 0).double().mean().item(), 1 / 14, n)
     for level in (-9.5, -5, 0, 1, 8):
-        assert close_to((plan.levels < level).double().mean().item(), (level + 10) / 20, n)
-    sides = plan.boxes[:, 2].bincount(minlength=17)
+        assert close_to((draws.levels < level).double().mean().item(), (level + 10) / 20, n)
+    sides = draws.boxes[:, 2].bincount(minlength=17)
     assert sides[16:].sum() == 0
     assert all(close_to(count / MANY[0], 1 / 16, MANY[0]) for count in sides[:16].tolist())
 
 
 @pytest.mark.parametrize(("size", "side"), [((32, 32), 16), ((224, 224), 112), ((40, 33), 16)])
-def test_a_cutout_is_grey_and_half_as_wide_as_the_image(size: tuple[int, int], side: int) -> None:
+def test_a_cutout_is_gray_and_half_as_wide_as_the_image(size: tuple[int, int], side: int) -> None:
     images = torch.full((200, 1, *size), 255, dtype=torch.uint8)
     only = RandAugment(operations=0)
     drawn = only.draw(images.shape, step_rng(0, 0, "cutout"))
@@ -149,9 +161,9 @@ def test_a_cutout_is_grey_and_half_as_wide_as_the_image(size: tuple[int, int], s
     tall, wide = cut.any(3).sum(2).amax(), cut.any(2).sum(2).amax()
     assert (tall, wide) == (side, side)
     assert (only.apply(images, drawn)[~cut] == 255).all()
-    centres = drawn.boxes[:, :2] + side // 2
-    assert centres.amin() == 0  # it may lie half over the edge
-    assert (centres.amax(0) > torch.tensor(size) * 0.97 - 1).all()
+    centers = drawn.boxes[:, :2] + side // 2
+    assert centers.amin() == 0  # it may lie half over the edge
+    assert (centers.amax(0) > torch.tensor(size) * 0.97 - 1).all()
 
 
 def test_shifts_and_flips_are_even() -> None:
@@ -166,14 +178,14 @@ def test_shifts_and_flips_are_even() -> None:
 
 
 def test_distortions_are_as_frequent_as_simclr_wants() -> None:
-    drawn = SimCLR(strength=0.5).draw(torch.Size((40_000, 3, 64, 64)), step_rng(0, 0, "draws"))
+    drawn = SimCLRView(strength=0.5).draw(torch.Size((40_000, 3, 64, 64)), step_rng(0, 0, "draws"))
     used = drawn.order[drawn.order[:, 0] > 0]
     assert close_to(len(used) / 40_000, 0.8, 40_000)
     assert torch.equal(used.sort(1).values, torch.tensor([1, 2, 3, 4]).expand_as(used))
     codes = (used * torch.tensor([1000, 100, 10, 1])).sum(1).unique(return_counts=True)[1]
     assert len(codes) == 24
     assert all(close_to(count / len(used), 1 / 24, len(used)) for count in codes.tolist())
-    assert close_to(drawn.grey.double().mean().item(), 0.2, 40_000)
+    assert close_to(drawn.gray.double().mean().item(), 0.2, 40_000)
     assert close_to(drawn.flips.double().mean().item(), 0.5, 40_000)
     blurred = drawn.sigmas[drawn.sigmas > 0]
     assert close_to(len(blurred) / 40_000, 0.5, 40_000)
@@ -264,7 +276,10 @@ def test_a_view_has_the_images_shape_and_bytes_over_255(
     height: int, width: int, channels: int, n: int, name: ViewName, seed: int
 ) -> None:
     images = batch(height, width, channels, repeats=2)[:n]
-    kept, blurry = images.clone(), dataclasses.replace(NATURAL, simclr=SimCLR(blur_from=1, blur=1))
+    kept, blurry = (
+        images.clone(),
+        dataclasses.replace(NATURAL, simclr=SimCLRView(blur_from=1, blur=1)),
+    )
     view = blurry.view(name, images, step_rng(seed, 0, "views"))
     assert view.shape == images.shape
     assert view.dtype == torch.float32
@@ -289,14 +304,14 @@ def test_floats_are_rounded_to_bytes() -> None:
 
 def test_small_images_are_not_blurred() -> None:
     for side, least in ((63, 0), (64, 1)):
-        drawn = SimCLR(blur=1).draw(torch.Size((50, 3, side, 80)), step_rng(0, 0, "views"))
+        drawn = SimCLRView(blur=1).draw(torch.Size((50, 3, side, 80)), step_rng(0, 0, "views"))
         assert (drawn.sigmas > 0).double().mean() == least
 
 
 def test_an_augmentation_of_chance_0_is_none() -> None:
     images = batch(16, 20)
     still = NaturalViews(
-        Weak(flip=0, padding=0), RandAugment(chance=0, cutout=0), SimCLR(1, 0, 0, 0, 0, 0)
+        Weak(flip=0, padding=0), RandAugment(chance=0, cutout=0), SimCLRView(1, 0, 0, 0, 0, 0)
     )
     for name in ("weak", "strong"):
         assert torch.equal(still.view(name, images, step_rng(0, 0, "views")), images.float() / 255)
@@ -324,7 +339,7 @@ def test_options_are_reached_by_their_keys() -> None:
         ("strong.cutout_fill=300", "A fill is 300: it must be between 0 and 255"),
         ("simclr.smallest=0", "smallest = 0.0 must be above 0"),
         ("simclr.strength=3", "strength = 3.0 must be from 0 to 2.5"),
-        ("simclr.grey=7", "grey = 7.0 must be between 0 and 1"),
+        ("simclr.gray=7", "gray = 7.0 must be between 0 and 1"),
     ],
 )
 def test_options_out_of_range_are_named(assignment: str, sentence: str) -> None:
@@ -357,3 +372,22 @@ def test_a_gpu_gives_the_same_views(name: ViewName) -> None:
         for device in ("cpu", "cuda")
     )
     assert torch.equal(here, there)
+
+
+def test_a_store_s_fingerprint_does_not_change_with_names_in_the_code() -> None:
+    """`embed` fingerprints the text of its views: another text would refuse all stores so far."""
+    weak = "weak=Weak(flip=0.5, padding=0.125, border='reflect')"
+    strong = (
+        "strong=RandAugment(operations=2, chance=0.5, levels=9, fill=0, cutout=0.5, "
+        "cutout_varies=False, cutout_fill=(127,))"
+    )
+    simclr = (
+        "simclr=SimCLR(smallest=0.08, flip=0.5, strength=0.5, jitter=0.8, grey=0.2, blur=0.5, "
+        "blur_from=64, size=24)"
+    )
+    assert repr(NATURAL_24) == f"NaturalViews({weak}, {strong}, {simclr})"
+    texts = json.dumps({name: repr(views) for name, views in BY_NAME.items()}, sort_keys=True)
+    assert (
+        hashlib.sha256(texts.encode()).hexdigest()
+        == "fe7ac3e9cacab6fd790bef90e0edb41acd2cd2a1867ffc462a6a4b06305e6a2f"
+    )

@@ -12,7 +12,8 @@ from protofission.core.errors import InputError
 from protofission.data.readers.image_cache import digest
 from protofission.data.splits import spec_of
 from protofission.data.store.manifest import fingerprint, npy_header
-from protofission.data.store.reader import Store, divide_store
+from protofission.data.store.reader import Store
+from protofission.data.store.stored_views import divide_store
 from stores import made
 
 DEEP = "[" * 100_000
@@ -85,8 +86,8 @@ def test_a_store_resealed_by_hand_is_refused(tmp_path: Path) -> None:
 def used(folder: Path) -> None:
     """Read all of a store."""
     store = Store.open(folder)
-    store.verified("train", "plain")
-    store.verified("train", "weak")
+    store.map_verified_view("train", "plain")
+    store.map_verified_view("train", "weak")
     store.paths()
     divide_store(store, spec_of("orca").split(store.labeling()))
 

@@ -18,9 +18,9 @@ from protofission.core.records import WHOLE, Layout, Share, ViewName, Views
 from protofission.core.rng import step_rng
 from protofission.data.augment import geometry
 from protofission.data.augment import natural_views as views
-from protofission.data.augment.affine import DIGITS
+from protofission.data.augment.affine_views import DIGITS
 from protofission.data.augment.natural_views import NATURAL, NATURAL_24
-from protofission.data.augment.simclr_view import SimCLR
+from protofission.data.augment.simclr_view import SimCLRView
 from protofission.data.augment.views import Augmentations
 from protofission.data.batches import Batches
 from protofission.data.image_sets import ImageSet, ImageSets, TrainingData, divide
@@ -32,7 +32,7 @@ NAMES: tuple[ViewName, ...] = get_args(ViewName)
 
 
 def pictures(height: int, width: int) -> Tensor:
-    """Twelve, none of one colour."""
+    """Twelve, none of one color."""
     return torch.cat([natural(height, width, seed)[:3] for seed in range(4)])
 
 
@@ -159,7 +159,7 @@ def test_a_box_larger_than_the_result_is_sampled_between_two_pixels():
 
 def test_simclr_s_view_of_24_pixels_is_24_pixels_wide_and_pil_s():
     images = natural(32, 32).repeat(8, 1, 1, 1)
-    plain = SimCLR(jitter=0, grey=0, blur=0, size=24)
+    plain = SimCLRView(jitter=0, gray=0, blur=0, size=24)
     drawn = plain.draw(images.shape, step_rng(0, 0, "views"))
     ours = plain.apply(images, drawn)
     assert ours.shape == (48, 3, 24, 24)
@@ -179,7 +179,7 @@ def test_simclr_s_view_of_24_pixels_is_24_pixels_wide_and_pil_s():
 
 def test_the_size_changes_the_view_and_not_what_is_drawn():
     shape = torch.Size((20, 3, 32, 32))
-    usual, small_view = (s.draw(shape, rng(0)) for s in (SimCLR(), SimCLR(size=24)))
+    usual, small_view = (s.draw(shape, rng(0)) for s in (SimCLRView(), SimCLRView(size=24)))
     for name, value in vars(usual).items():
         assert torch.equal(value, getattr(small_view, name)), name
     images = natural(32, 32)
@@ -192,7 +192,7 @@ def test_the_size_changes_the_view_and_not_what_is_drawn():
         )
         assert same  # at 24 pixels, 24 are the image's own size
     with pytest.raises(InputError, match="size = 0 must be at least 1"):
-        SimCLR(size=0)
+        SimCLRView(size=0)
 
 
 # Every label
@@ -210,7 +210,7 @@ def test_the_full_split_sees_all_classes_and_leaves_what_has_no_label(extra):
     assert sorted([*split.labeled, *split.unlabeled]) == list(range(240 + extra))
     assert split.test_on == "test"
     assert split.test.tolist() == list(range(60))
-    assert np.array_equal(split.renumbered(data.train), data.train)
+    assert np.array_equal(split.renumber(data.train), data.train)
     other = spec_of("full", seed=3).split(data)
     assert np.array_equal(other.labeled, split.labeled)
 

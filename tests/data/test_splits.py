@@ -581,7 +581,7 @@ def test_pool_may_hold_the_labeled_images_but_the_test_set_does_not() -> None:
 def test_renumbering_puts_seen_classes_first_and_leaves_no_label_alone() -> None:
     split = small_split("oliver")  # seen: 1, 2, 4
     labels = np.array([0, 1, 2, 3, 4, 5, -1])
-    assert split.renumbered(labels).tolist() == [3, 0, 1, 4, 2, 5, -1]
+    assert split.renumber(labels).tolist() == [3, 0, 1, 4, 2, 5, -1]
 
 
 def test_fingerprint_tells_what_indices_alone_do_not() -> None:

@@ -14,15 +14,22 @@ from hypothesis import strategies as st
 from protofission.core.errors import InputError
 from protofission.core.records import WHOLE, Share, ViewName, Views
 from protofission.core.rng import step_rng
-from protofission.data.augment.views import Wanted
+from protofission.data.augment.views import ViewRequest
 from protofission.data.batches import Batches
 from protofission.data.datasets import DataSpec
 from protofission.data.splits import spec_of
 from protofission.data.store import writer as filling
 from protofission.data.store.from_arrays import store_features
-from protofission.data.store.manifest import Block, Part, Plan, fingerprint, read_manifest
-from protofission.data.store.mapped_arrays import Rows
-from protofission.data.store.reader import Store, StoredViews
+from protofission.data.store.manifest import (
+    Block,
+    Part,
+    StorePlan,
+    fingerprint,
+    read_store_manifest,
+)
+from protofission.data.store.mapped_arrays import MappedRows
+from protofission.data.store.reader import Store
+from protofission.data.store.stored_views import StoredViews
 from protofission.data.store.writer import fill
 from protofission.methods import METHODS
 from stores import CLASSES, COUNTS, WIDTH, features, made
@@ -84,7 +91,11 @@ def test_views_together_are_the_views_one_by_one(store: Store, names: tuple[View
     if "weak" not in names:
         rows = torch.cat([rows, torch.tensor([240, 299])])  # some of the test images
     for share in (WHOLE, Share(1, 3)):
-        wanted = [Wanted(names[0], rows), Wanted(names[1], rows[:3], 1), Wanted(names[1], rows)]
+        wanted = [
+            ViewRequest(names[0], rows),
+            ViewRequest(names[1], rows[:3], 1),
+            ViewRequest(names[1], rows),
+        ]
         one_by_one = [
             stored.view(w.name, w.images, step_rng(0, 4, "views"), share, w.nth) for w in wanted
         ]
@@ -127,9 +138,9 @@ def test_the_pool_holds_rows_and_no_labels(store: Store):
 @given(st.lists(st.integers(0, 99), max_size=30), st.integers(1, 9))
 def test_rows_are_the_same_however_few_are_held(rows: list[int], at_once: int):
     array = np.arange(500).reshape(100, 5)
-    few = Rows(array, 1)
+    few = MappedRows(array, 1)
     few._at_once = at_once
-    for held in (few, Rows(array, 2**20)):
+    for held in (few, MappedRows(array, 2**20)):
         assert held[np.array(rows, np.int64)].tolist() == array[rows].tolist()
 
 
@@ -145,7 +156,7 @@ def test_pages_of_a_map_are_given_back(tmp_path: Path):
         raise AssertionError
 
     order = np.random.default_rng(0).permutation(4096)
-    few, many = Rows(array, 2**22), Rows(array, 2**30)
+    few, many = MappedRows(array, 2**22), MappedRows(array, 2**30)
     assert few[order][:, 0].tolist() == (order * 512).tolist()
     assert resident() <= 2**22
     assert many[order][:, 0].tolist() == (order * 512).tolist()
@@ -164,11 +175,11 @@ def test_a_store_is_made_anew_where_it_was_edited_and_kept_elsewhere(tmp_path: P
     file.write_bytes(content)
     opened = Store.open(store.folder)  # its size is right
     with pytest.raises(InputError, match=r"train-weak\.npy was edited or damaged at image 0"):
-        opened.verified("train", "weak")
-    opened.verified("train", "plain")  # the rest stays usable
+        opened.map_verified_view("train", "weak")
+    opened.map_verified_view("train", "plain")  # the rest stays usable
     made(store.folder)
     assert {p.name: p.read_bytes() for p in store.folder.glob("*.npy")} == whole
-    Store.open(store.folder).verified("train", "weak")
+    Store.open(store.folder).map_verified_view("train", "weak")
 
 
 @pytest.mark.parametrize("file", ["train-weak.npy", "test-plain.npy"])
@@ -205,7 +216,7 @@ def test_what_is_no_plain_file_is_refused_and_never_written_through(instead: str
         made(store.folder)
     assert other.read_text() == "precious"
     path.rmdir() if path.is_dir() else path.unlink()
-    made(store.folder).verified("train", "weak")
+    made(store.folder).map_verified_view("train", "weak")
 
 
 def test_edited_labels_are_refused(tmp_path: Path):
@@ -244,9 +255,9 @@ def test_no_store_and_an_unfinished_one(tmp_path: Path):
     with pytest.raises(InputError, match="is no store: make one with `protofission embed"):
         Store.open(tmp_path)
     store = made(tmp_path / "s")
-    manifest = read_manifest(store.folder)
+    manifest = read_store_manifest(store.folder)
     assert manifest is not None
-    (store.folder / "manifest.json").write_text(filling.as_manifest(manifest[0], None))
+    (store.folder / "manifest.json").write_text(filling.manifest_text(manifest[0], None))
     (store.folder / "blocks.jsonl").unlink()
     with pytest.raises(InputError, match="unfinished store, with 0 of 2 blocks"):
         Store.open(store.folder)
@@ -481,9 +492,9 @@ def test_a_method_that_wants_more_versions_than_there_are_is_refused(tmp_path: P
 # --- blocks ------------------------------------------------------------------------------------
 
 
-def plan_of(rows: int, block: int) -> Plan:
+def plan_of(rows: int, block: int) -> StorePlan:
     known = {"name": "x", "shape": [2], "fingerprint": "f"}
-    return Plan(known, known, known, (2,), {"train": Part(rows, {"plain": 1})}, block, ("a",))
+    return StorePlan(known, known, known, (2,), {"train": Part(rows, {"plain": 1})}, block, ("a",))
 
 
 @given(st.integers(1, 50), st.integers(1, 60))
@@ -513,7 +524,7 @@ def test_only_missing_blocks_are_computed(order: int, tmp_path: Path):
     assert sorted(computed) == list(plan.blocks())
     fill(tmp_path / "s", plan, labels, compute)  # nothing is left to do
     assert len(computed) == 4
-    found = Store.open(tmp_path / "s").verified("train", "plain")
+    found = Store.open(tmp_path / "s").map_verified_view("train", "plain")
     assert found[:, 0, 0].tolist() == list(range(10))
     journal = (tmp_path / "s" / "blocks.jsonl").read_text().splitlines()
     assert [json.loads(line)["start"] for line in journal] == [0, 3, 6, 9]  # whatever the order

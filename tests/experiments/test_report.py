@@ -23,7 +23,7 @@ from rich.console import Console
 from protofission.core.errors import InputError
 from protofission.core.metrics import Accuracy, PrototypeHealth
 from protofission.core.options import override
-from protofission.data.augment.affine import DIGITS
+from protofission.data.augment.affine_views import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.image_sets import TestData, TrainingData
 from protofission.data.splits import Split

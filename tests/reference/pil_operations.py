@@ -1,6 +1,6 @@
 """Augmentation of one image at a time with PIL, as FixMatch's and SimCLR's public code does it.
 
-A plan (what was drawn for an image) comes from outside: nothing here is random.
+What was drawn for an image comes from outside: nothing here is random.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def sharpness(image: Picture, factor: float) -> Picture:
 
 
 def rotate(image: Picture, degrees: float, fill: int = 0) -> Picture:
-    return image.rotate(degrees, fillcolor=_colour(image, fill))
+    return image.rotate(degrees, fillcolor=_fill_color(image, fill))
 
 
 def affine(image: Picture, coefficients: Sequence[float], fill: int = 0) -> Picture:
     """The nearest pixel at (a x + b y + c, d x + e y + f)."""
     return image.transform(
-        image.size, Image.Transform.AFFINE, tuple(coefficients), fillcolor=_colour(image, fill)
+        image.size, Image.Transform.AFFINE, tuple(coefficients), fillcolor=_fill_color(image, fill)
     )
 
 
@@ -75,7 +75,7 @@ def translate_y(image: Picture, pixels: float, fill: int = 0) -> Picture:
     return affine(image, (1, 0, 0, 0, 1, pixels), fill)
 
 
-def grey(image: Picture) -> Picture:
+def gray(image: Picture) -> Picture:
     return image.convert("L").convert(image.mode)
 
 
@@ -170,12 +170,12 @@ def cutout(image: Picture, box: Box, fill: Sequence[int]) -> Picture:
     if height < 1 or width < 1:
         return image
     image = image.copy()
-    colour = tuple(fill) if len(fill) == len(image.getbands()) else _colour(image, fill[0])
-    ImageDraw.Draw(image).rectangle((left, top, left + width - 1, top + height - 1), colour)
+    box_color = tuple(fill) if len(fill) == len(image.getbands()) else _fill_color(image, fill[0])
+    ImageDraw.Draw(image).rectangle((left, top, left + width - 1, top + height - 1), box_color)
     return image
 
 
-def _colour(image: Picture, value: int) -> int | tuple[int, ...]:
+def _fill_color(image: Picture, value: int) -> int | tuple[int, ...]:
     return value if image.mode == "L" else (value,) * len(image.getbands())
 
 
@@ -235,12 +235,12 @@ def simclr(
     box: Box,
     flip: bool,
     jitter: Sequence[tuple[int, float]],
-    is_grey: bool,
+    is_gray: bool,
     sigma: float,
 ) -> Picture:
-    """Resized crop, flip, jitter in its order, grey, blur."""
+    """Resized crop, flip, jitter in its order, gray, blur."""
     image = resized_crop(image, box, flip)
     for kind, factor in jitter:
         image = SIMCLR[kind](image, factor) if kind else image
-    image = grey(image) if is_grey else image
+    image = gray(image) if is_gray else image
     return blur(image, sigma) if sigma else image

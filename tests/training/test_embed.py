@@ -62,13 +62,13 @@ def test_features_are_those_of_the_encoder_on_the_views(store: Store):
     views, block = VIEWS["digits"], slice(256, 300)
     pixels = torch.from_numpy(np.array(images.sets.train.pixels[block]))
     plain = encoder.features(views.plain(pixels)).half().numpy()
-    assert np.array_equal(store.verified("train", "plain")[block, 0], plain)
+    assert np.array_equal(store.map_verified_view("train", "plain")[block, 0], plain)
     drawn = step_rng(0, 256, "weak 1 of train")
     weak = encoder.features(views.view("weak", pixels, drawn)).half().numpy()
-    assert np.array_equal(store.verified("train", "weak")[block, 1], weak)
+    assert np.array_equal(store.map_verified_view("train", "weak")[block, 1], weak)
     assert store.plan.parts["test"].views == {"plain": 1}
     assert store.labeling().train.tolist() == images.sets.train.labels.tolist()
-    versions = store.verified("train", "weak").astype(np.float32)
+    versions = store.map_verified_view("train", "weak").astype(np.float32)
     assert np.abs(versions[:, 0] - versions[:, 1]).max(1).min() > 1e-3
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from protofission.core.errors import InputError
 from protofission.core.records import Survey
-from protofission.data.augment.affine import DIGITS
+from protofission.data.augment.affine_views import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.image_sets import floats
 from protofission.methods import METHODS

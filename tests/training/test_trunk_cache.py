@@ -8,8 +8,8 @@ import torch
 
 from protofission.core.errors import InputError
 from protofission.core.options import override
-from protofission.data.augment.affine import DIGITS
-from protofission.data.store.reader import StoredViews
+from protofission.data.augment.affine_views import DIGITS
+from protofission.data.store.stored_views import StoredViews
 from protofission.training.experiment import Experiment
 from protofission.training.loop import train
 from protofission.training.outputs import outputs

@@ -1,4 +1,4 @@
-"""Batches as a function of (seed, step): epochs are permutations, views are drawn per step."""
+"""Batches as a function of (seed, step): an epoch is a permutation, views are drawn per step."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from torch import Tensor
 from protofission.core.errors import require
 from protofission.core.records import WHOLE, Batch, Layout, Share, Views
 from protofission.core.rng import step_rng
-from protofission.data.augment.views import Augmentations, Wanted
+from protofission.data.augment.views import Augmentations, ViewRequest
 from protofission.data.image_sets import TrainingData
 
 
 class IndexStream:
-    """Endless epochs of 0 ... size - 1, each in an order of its own, cut into batches.
+    """Endless epochs of the indices 0 to size - 1, each in a random order, cut into batches.
 
     A batch may span two epochs; within an epoch no index repeats.
     """
@@ -27,7 +27,7 @@ class IndexStream:
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
 
     def at(self, step: int) -> Tensor:
-        """(batch,): the indices of a step."""
+        """(batch,): the indices at a step."""
         if not self.batch:
             return torch.empty(0, dtype=torch.long)
         start, stop = step * self.batch, (step + 1) * self.batch
@@ -71,15 +71,15 @@ class Batches:
         self._unlabeled = IndexStream(len(data.unlabeled), self.layout.unlabeled, seed, "unlabeled")
 
     def at(self, step: int) -> Batch:
-        """The batch of a step: the inputs of this process's share, the labels of all."""
+        """The batch at a step: the inputs of this process's share, the labels of all."""
         generator = step_rng(self.seed, step, "views")
         labeled, unlabeled = self._labeled.at(step), self._unlabeled.at(step)
         images = {
-            "labeled": self._own(self.data.labeled, labeled),
-            "unlabeled": self._own(self.data.unlabeled, unlabeled),
+            "labeled": self._take_share(self.data.labeled, labeled),
+            "unlabeled": self._take_share(self.data.unlabeled, unlabeled),
         }
-        wanted = [
-            Wanted(name, images[kind], names[:number].count(name))
+        requests = [
+            ViewRequest(name, images[kind], names[:number].count(name))
             for number in range(max(len(self.views.labeled), len(self.views.unlabeled)))
             for kind, names in (
                 ("labeled", self.views.labeled),
@@ -88,12 +88,12 @@ class Batches:
             for name in names[number : number + 1]
         ]
         return Batch(
-            self.augmentations.views(wanted, generator, self.share),
+            self.augmentations.views(requests, generator, self.share),
             self.data.labels[labeled].to(self.device),
             self.layout,
             unlabeled.to(self.device),
         )
 
-    def _own(self, images: Tensor, indices: Tensor) -> Tensor:
-        """The images of this process's share, on its device."""
+    def _take_share(self, images: Tensor, indices: Tensor) -> Tensor:
+        """The images of this process's share of a batch, on its device."""
         return images[indices[self.share.of(len(indices))]].to(self.device)

@@ -1,4 +1,4 @@
-"""Data sets by name: how each is read, and how its images are augmented."""
+"""Data sets by name: their readers, their views, and `DataSpec`, the choice of an experiment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from protofission.core.errors import InputError, require, unknown
 from protofission.core.options import NAMED
-from protofission.data.augment.affine import DIGITS
+from protofission.data.augment.affine_views import DIGITS
 from protofission.data.augment.natural_views import NATURAL, NATURAL_24, NATURAL_ORCA, NATURAL_USB
 from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import ImageSets, TestData, TrainingData, divide
@@ -17,10 +17,11 @@ from protofission.data.readers.digits import load_digits
 from protofission.data.readers.idx import load_fashion_mnist, load_mnist
 from protofission.data.readers.imagenet100 import load_imagenet100
 from protofission.data.splits import Labeling, Split, SplitSpec, spec_of
-from protofission.data.store.reader import Store, StoredViews, divide_store
+from protofission.data.store.reader import Store
+from protofission.data.store.stored_views import StoredViews, divide_store
 
 
-def _embedded(folder: str | None) -> ImageSets:
+def _load_digits(folder: str | None) -> ImageSets:
     require(folder is None, f"The digits come with scikit-learn: leave the folder {folder!r} out.")
     return ImageSets(load_digits())
 
@@ -42,26 +43,26 @@ VIEWS: dict[str, Augmentations] = {
 }
 
 DATASETS: dict[str, tuple[Callable[[str | None], ImageSets], str]] = {
-    "digits": (_embedded, "digits"),
+    "digits": (_load_digits, "digits"),
     "mnist": (load_mnist, "digits"),
     "fashion-mnist": (load_fashion_mnist, "digits"),
     "cifar10": (load_cifar10, "natural"),
     "cifar100": (load_cifar100, "natural"),
     "imagenet100": (_imagenet100, "natural"),
 }
-"""How each is read from a folder, and the name of its views."""
+"""The function that reads each from a folder, and the name of its views."""
 
 ANY_STORE = "train with --preset features, which takes the images and views of any store"
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Which images, and how they are split."""
+    """The images of an experiment, their split and their views."""
 
     dataset: str | None = "digits"
-    """A name of protofission.data.datasets.DATASETS; none for whatever the store is of."""
+    """A name of protofission.data.datasets.DATASETS; none for the one that the store is of."""
     folder: str | None = None
-    """Where its files are, if not in $PROTOFISSION_DATA or the cache folder."""
+    """The folder of its files, if not in $PROTOFISSION_DATA or the cache folder."""
     split: SplitSpec = field(default_factory=lambda: spec_of("orca"), metadata={NAMED: spec_of})
     """A name of protofission.data.splits.SPLITS, with its options."""
     pool_has_labeled: bool = False
@@ -69,8 +70,8 @@ class DataSpec:
     views: str | None = None
     """A name of protofission.data.datasets.VIEWS, if not the data set's usual one."""
     store: str | None = None
-    """A folder of features of these images, as `protofission embed` makes it: they are trained on
-    in the place of the images."""
+    """A folder of features of these images, made by `protofission embed`: training uses them in
+    place of the images."""
 
     def __post_init__(self) -> None:
         if self.dataset is not None and self.dataset not in DATASETS:
@@ -79,25 +80,29 @@ class DataSpec:
             raise unknown("views", self.views, VIEWS)
 
     def read(self) -> ImageSets:
-        """The images of the data set."""
-        return DATASETS[self._named()][0](self.folder)
+        """Read the images of the data set."""
+        return DATASETS[self._dataset_name()][0](self.folder)
 
     @property
     def augmentations(self) -> Augmentations:
-        """What makes views of its images."""
-        return VIEWS[self.views or DATASETS[self._named()][1]]
+        """The views of its images."""
+        return VIEWS[self.views or DATASETS[self._dataset_name()][1]]
 
     def load(self) -> Data:
         """Read the images, or open the store, and split them."""
         if self.store is not None:
-            return self.divided(Store.open(self.store))
+            return self.load_store(Store.open(self.store))
         sets = self.read()
         split = self.split.split(Labeling.of(sets))
         training, test = divide(sets, split, pool_has_labeled=self.pool_has_labeled)
-        return Data(training, test, self.augmentations, split, shown_names(split, sets.train))
+        return Data(training, test, self.augmentations, split, split_class_names(split, sets.train))
 
-    def divided(self, store: Store) -> Data:
-        """The images of a store, split."""
+    def load_store(self, store: Store) -> Data:
+        """Split the images of a store.
+
+        Raises:
+            InputError: it is a store of other images or views, or holds no labels.
+        """
         name = store.plan.data["name"]
         require(
             self.dataset in (None, name),
@@ -116,10 +121,10 @@ class DataSpec:
         )
         split = self.split.split(store.labeling())
         training, test = divide_store(store, split, pool_has_labeled=self.pool_has_labeled)
-        names = shown_names(split, store.plan)
+        names = split_class_names(split, store.plan)
         return Data(training, test, StoredViews(store), split, names, store.plan.fingerprints)
 
-    def _named(self) -> str:
+    def _dataset_name(self) -> str:
         if self.dataset is None:
             raise InputError(
                 "There is no store: make one with `protofission embed DATA --out STORE`, then give "
@@ -128,27 +133,27 @@ class DataSpec:
         return self.dataset
 
 
-class Named(Protocol):
-    """What has names for its classes."""
+class HasClassNames(Protocol):
+    """A source of images that names its classes."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Of the fine ones."""
+        """The names of the fine classes."""
 
     @property
     def coarse_names(self) -> tuple[str, ...]:
-        """Of the coarse ones."""
+        """The names of the coarse classes."""
 
 
-def shown_names(split: Split, named: Named) -> tuple[str, ...]:
-    """The names of the classes that a split is of, the seen ones first."""
-    names = named.coarse_names if split.classes == "coarse" else named.class_names
+def split_class_names(split: Split, source: HasClassNames) -> tuple[str, ...]:
+    """The names of a split's classes, fine or coarse, the seen ones first."""
+    names = source.coarse_names if split.classes == "coarse" else source.class_names
     return tuple(names[c] for c in split.seen_classes + split.novel_classes)
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set, split."""
+    """A data set after its split, with its views."""
 
     training: TrainingData
     test: TestData
@@ -157,4 +162,4 @@ class Data:
     class_names: tuple[str, ...]
     """Seen classes first."""
     fingerprints: dict[str, str] = field(default_factory=dict)
-    """Of the store that the images stand in, if they do."""
+    """Those of the store, if the inputs are features of one."""

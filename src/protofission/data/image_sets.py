@@ -1,4 +1,4 @@
-"""Image sets, and the two halves of one: what training may see, and what judges it."""
+"""Image sets, and the two halves of a split one: training data and test data."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ NO_LABEL = -1
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images with their classes. Its arrays cannot be written to."""
+    """Images with their labels. The arrays are read-only."""
 
     pixels: NDArray[np.uint8]
     """(N, channels, height, width), in memory or memory-mapped."""
     labels: Labels
-    """(N,): places in `class_names`, or NO_LABEL."""
+    """(N,): indices into `class_names`, or NO_LABEL."""
     class_names: tuple[str, ...]
     coarse_labels: Labels | None = None
-    """(N,): places in `coarse_names`, where the classes have a coarser division."""
+    """(N,): indices into `coarse_names`, if the classes are grouped into coarser ones."""
     coarse_names: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
-    """Where each image came from, if it was a file."""
+    """The file of each image, if it was read from one."""
 
     def __post_init__(self) -> None:
         require(
@@ -57,20 +57,20 @@ class ImageSets:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What training gets: labels of the labeled images, and no others."""
+    """The inputs of training: labeled images with their labels, and the pool without any."""
 
     labeled: Tensor
-    """(images, ...): bytes, or floats in [0, 1]; of a store, the numbers of its rows."""
+    """(images, ...): bytes, or floats in [0, 1]; or (images,): row numbers of a store."""
     labels: Tensor
-    """Their classes, in [0, S)."""
+    """(labeled images,): their classes, from 0 to S - 1."""
     unlabeled: Tensor
-    """(images, ...): the pool."""
+    """The pool, in the format of `labeled`."""
     num_seen: int
-    """S."""
+    """S, the number of seen classes."""
     num_classes: int
-    """Seen and novel ones."""
+    """The number of seen and novel classes together."""
     shape: tuple[int, ...] = ()
-    """Of an image, (channels, height, width), or of a feature vector; if not said, as `labeled`."""
+    """(channels, height, width) of an image, or (D,) of features; by default that of `labeled`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", self.shape or tuple(self.labeled.shape[1:]))
@@ -102,21 +102,21 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class TestData:
-    """What a trained model is judged by. Training never gets it."""
+    """The images that a trained model is evaluated on; training never gets them."""
 
     __test__ = False  # not a test class, whatever pytest thinks of its name
 
     inputs: Tensor
-    """(images, ...): bytes, or the numbers of a store's rows."""
+    """(images, ...): bytes; or (images,): row numbers of a store."""
     labels: Labels
     finer: Labels | None = None
-    """Finer classes, where the split is of coarse ones."""
+    """The fine classes, if `labels` are coarse ones."""
 
 
 def divide(
     sets: ImageSets, split: Split, *, pool_has_labeled: bool = False
 ) -> tuple[TrainingData, TestData]:
-    """A data set by a split, classes renumbered so that the seen ones come first.
+    """Divide a data set by a split; classes are renumbered, the seen ones first.
 
     Args:
         pool_has_labeled: put the labeled images into the pool as well.
@@ -126,7 +126,7 @@ def divide(
     training = TrainingData(
         labeled=torch.from_numpy(images.pixels[split.labeled]),
         labels=torch.from_numpy(_labels(images, split)[split.labeled]),
-        unlabeled=torch.from_numpy(images.pixels[pool_of(split, pool_has_labeled)]),
+        unlabeled=torch.from_numpy(images.pixels[pool_indices(split, pool_has_labeled)]),
         num_seen=len(split.seen_classes),
         num_classes=len(split.seen_classes) + len(split.novel_classes),
     )
@@ -135,17 +135,17 @@ def divide(
     return training, TestData(pixels, _labels(judged, split)[split.test], finer)
 
 
-def pool_of(split: Split, has_labeled: bool) -> Indices:
-    """The images of the pool, with the labeled ones where they are in it as well."""
+def pool_indices(split: Split, has_labeled: bool) -> Indices:
+    """The indices of the pool; with `has_labeled`, the labeled images are in it too."""
     return np.union1d(split.unlabeled, split.labeled) if has_labeled else split.unlabeled
 
 
 def _labels(images: ImageSet, split: Split) -> Labels:
-    """The labels that the split is of, renumbered."""
+    """The fine or coarse labels that the split uses, renumbered."""
     coarse = images.coarse_labels if split.classes == "coarse" else None
-    return split.renumbered(images.labels if coarse is None else coarse)
+    return split.renumber(images.labels if coarse is None else coarse)
 
 
 def floats(images: Tensor) -> Tensor:
-    """Bytes as floats in [0, 1]; what is floats already stays as it is."""
+    """Images as floats in [0, 1]; floats are returned as they are."""
     return images if images.is_floating_point() else images.float().div_(255)

@@ -1,4 +1,4 @@
-"""Labels by name as places in a list of class names."""
+"""Labels given by name, turned into indices into the class names."""
 
 from __future__ import annotations
 
@@ -11,35 +11,39 @@ from protofission.core.errors import InputError, require
 from protofission.data.image_sets import NO_LABEL, Labels
 
 
-def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Class names in their order: whole numbers by value, else by their bytes."""
+def sort_class_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Sort class names, each once: by value if all are whole numbers, else by their bytes."""
     unique = set(names)
     if all(name.isascii() and name.isdecimal() for name in unique):
         return tuple(sorted(unique, key=lambda name: (int(name), name)))
     return tuple(sorted(unique, key=os.fsencode))
 
 
-def numbered(
+def number_labels(
     labels: Sequence[str | None], class_names: Sequence[str] | None = None
 ) -> tuple[Labels, tuple[str, ...]]:
-    """Labels as places in the class names; None is NO_LABEL.
+    """Turn labels into indices into the class names; None becomes NO_LABEL.
 
     Args:
-        class_names: the classes in their order, so that several sets agree; else `ordered`.
+        class_names: the classes in order, so that several sets agree; by default those of the
+            labels, by `sort_class_names`.
+
+    Returns:
+        (N,) indices, and the class names.
     """
-    names = ordered(label for label in labels if label is not None)
+    names = sort_class_names(label for label in labels if label is not None)
     if class_names is not None:
-        names = distinct(class_names)
+        names = check_distinct(class_names)
     places = {name: place for place, name in enumerate(names)}
     for label in labels:
         if label is not None and label not in places:
             raise InputError(f"The label {label!r} is none of the classes {_few(names)}: add it.")
-    found = [NO_LABEL if label is None else places[label] for label in labels]
-    return np.array(found, np.int64), names
+    numbers = [NO_LABEL if label is None else places[label] for label in labels]
+    return np.array(numbers, np.int64), names
 
 
-def distinct(class_names: Sequence[str]) -> tuple[str, ...]:
-    """Class names as they were given, each once."""
+def check_distinct(class_names: Sequence[str]) -> tuple[str, ...]:
+    """Refuse class names that are given twice; the others as a tuple."""
     for place, name in enumerate(class_names):
         require(
             name not in class_names[:place],

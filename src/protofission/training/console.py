@@ -12,7 +12,8 @@ from protofission.core.errors import printable, unknown
 from protofission.core.rng import check_seed
 from protofission.data.datasets import VIEWS, Data
 from protofission.data.readers.image_cache import processors
-from protofission.data.store.reader import Store, StoredViews
+from protofission.data.store.reader import Store
+from protofission.data.store.stored_views import StoredViews
 from protofission.data.store.writer import check_destination
 from protofission.models.encoders import EncoderSpec, fetch
 from protofission.system.console import print_line, print_warning, progress_bar, progress_bars

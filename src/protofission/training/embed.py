@@ -24,7 +24,7 @@ from protofission.data.readers.image_cache import Progress, digest
 from protofission.data.readers.image_folders import load_folder
 from protofission.data.readers.image_lists import is_list
 from protofission.data.readers.image_problems import Report
-from protofission.data.store.manifest import Block, Counts, Part, Plan, fingerprint
+from protofission.data.store.manifest import Block, Part, StorePlan, VersionCounts, fingerprint
 from protofission.data.store.mapped_arrays import release
 from protofission.data.store.reader import Store
 from protofission.data.store.writer import BlockFeatures, Computed, check_destination, fill
@@ -51,7 +51,7 @@ class ViewCounts:
         for name, count in vars(self).items():
             require(0 <= count <= 1000, f"{name} = {count} must be between 0 and 1000.")
 
-    def counts(self) -> Counts:
+    def counts(self) -> VersionCounts:
         """Those that there are."""
         return {name: n for name, n in dataclasses.asdict(self).items() if n}  # type: ignore[misc]
 
@@ -180,7 +180,7 @@ def embed(
         torch.set_num_threads(before)
 
 
-def _plan(images: Images, encoder: Encoder, views: str, counts: ViewCounts, seed: int) -> Plan:
+def _plan(images: Images, encoder: Encoder, views: str, counts: ViewCounts, seed: int) -> StorePlan:
     parts = images.parts
     train = images.sets.train
     shape = train.pixels.shape[1:]
@@ -188,7 +188,7 @@ def _plan(images: Images, encoder: Encoder, views: str, counts: ViewCounts, seed
     made_by = {"views": views, "options": repr(VIEWS[views]), "seed": seed}
     first = torch.from_numpy(np.array(train.pixels[:1]))
     item = tuple(encoder.features(VIEWS[views].plain(first)).shape[1:])
-    return Plan(
+    return StorePlan(
         data={
             "name": images.name,
             "shape": list(shape),
@@ -240,7 +240,7 @@ class _Work:
 
     views: str
     seed: int
-    counts: dict[str, Counts]
+    counts: dict[str, VersionCounts]
     """Of each part."""
 
     def features(self, encoder: Encoder, block: Block, pixels: NDArray[np.uint8]) -> BlockFeatures:

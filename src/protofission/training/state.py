@@ -14,7 +14,7 @@ from protofission.core.records import Sizes
 from protofission.core.rng import step_rng
 from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import TrainingData
-from protofission.data.store.reader import StoredViews
+from protofission.data.store.stored_views import StoredViews
 from protofission.models.adapters import Adapter, AdapterSpec
 from protofission.models.bodies import Body, BodySpec
 from protofission.models.checkpoints import Fit, check_origin, load_backbone

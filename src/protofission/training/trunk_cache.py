@@ -16,7 +16,7 @@ from protofission.core.errors import InputError
 from protofission.core.rng import step_rng
 from protofission.data.datasets import DATASETS, Data
 from protofission.data.readers.image_cache import Progress
-from protofission.data.readers.official_files import cache_home
+from protofission.data.readers.official_datasets import cache_home
 from protofission.data.store.manifest import fingerprint
 from protofission.models.backbones import Backbone, BackboneSpec
 from protofission.models.encoders import Encoder
@@ -64,7 +64,7 @@ def cached_trunk(
         progress=progress,
         wait=True,
     )
-    return spec.divided(store)
+    return spec.load_store(store)
 
 
 RANDOM = ("weak", "strong", "simclr")

@@ -21,7 +21,7 @@ from protofission.core.options import override
 from protofission.data.image_sets import ImageSets
 from protofission.data.readers.image_cache import processors
 from protofission.data.store.manifest import fingerprint
-from protofission.data.store.reader import StoredViews
+from protofission.data.store.stored_views import StoredViews
 from protofission.models.encoders import DEFAULT, EncoderSpec, encoder_named, fetch
 from protofission.system.console import print_line, progress_bar, stages
 from protofission.system.paths import path_of

@@ -29,7 +29,15 @@ from protofission.data.store.reader import Store
 from protofission.models.encoders import Encoder
 from protofission.system.worker_processes import SHORT, Away, begin_worker, check_processes, in_turn
 from protofission.triage.bundle import Bundle
-from protofission.triage.prediction_inputs import Block, File, Inputs, Rows, Span, Stored, inputs_of
+from protofission.triage.prediction_inputs import (
+    File,
+    InputBlock,
+    Inputs,
+    Span,
+    Stored,
+    StoreRows,
+    inputs_of,
+)
 from protofission.triage.prediction_table import Names, Row, rows_of
 
 MOST_IMAGES = 256
@@ -64,7 +72,8 @@ class Work:
         work = Work(predictor, inputs_of(sources), processes)
         for source in work.inputs.sources:
             require(
-                not isinstance(source, Rows) or source.encoder == predictor.encoder.fingerprint,
+                not isinstance(source, StoreRows)
+                or source.encoder == predictor.encoder.fingerprint,
                 f"{printable(str(getattr(source, 'folder', '')))} is a store of another encoder "
                 "than the model's: embed the images with the model's encoder, or give the images.",
             )
@@ -128,7 +137,7 @@ class Predictor:
         """Of a block."""
         self._stored: dict[tuple[Path, str], Features] = {}
 
-    def rows(self, block: Block) -> list[Row]:
+    def rows(self, block: InputBlock) -> list[Row]:
         """The rows of a block."""
         if isinstance(block, Stored):
             return self._said(block.paths, self._looked_up(block))
@@ -147,7 +156,7 @@ class Predictor:
         """The features of some rows of a store, which is verified when it is first opened."""
         key = block.folder, block.part
         if key not in self._stored:
-            self._stored[key] = Store.open(block.folder).verified(block.part, "plain")
+            self._stored[key] = Store.open(block.folder).map_verified_view(block.part, "plain")
         array = self._stored[key]
         rows = np.array(array[block.start : block.start + len(block.paths), 0], np.float32)
         release(array)
@@ -209,7 +218,7 @@ def _begin(folder: Path, decoders: int, known: str) -> None:
         _mine = error
 
 
-def _carry_out(block: Block) -> list[Row]:
+def _carry_out(block: InputBlock) -> list[Row]:
     if not isinstance(_mine, Predictor):
         raise _mine or RuntimeError("begun without a model")
     return _mine.rows(block)

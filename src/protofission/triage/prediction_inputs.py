@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from protofission.core.errors import InputError, printable, require
 from protofission.data.readers.decode import RefusedError
-from protofission.data.readers.file_listing import entry_of, listed
+from protofission.data.readers.file_listing import entry_of, list_files
 from protofission.data.readers.image_cache import Entry
 from protofission.data.readers.image_lists import is_list, read_list
-from protofission.data.store.manifest import JOURNAL, file_of
+from protofission.data.store.manifest import JOURNAL, view_file
 from protofission.data.store.reader import Store
 
 STORED = 4096
@@ -47,7 +47,7 @@ class Stored(NamedTuple):
     paths: tuple[str, ...]
 
 
-Block = tuple[File, ...] | Stored
+InputBlock = tuple[File, ...] | Stored
 """What is looked at together."""
 
 
@@ -60,7 +60,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows:
+class StoreRows:
     """The rows of one part of a store."""
 
     folder: Path
@@ -74,7 +74,7 @@ class Rows:
 class Inputs:
     """All that is to be looked at, in the order of the sources."""
 
-    sources: tuple[list[File] | Rows, ...]
+    sources: tuple[list[File] | StoreRows, ...]
     fingerprint: str
     """Of the names, sizes and times of all files, and of all stores."""
 
@@ -83,16 +83,18 @@ class Inputs:
         found = []
         for number, source in enumerate(self.sources):
             rows, step = (
-                (len(source.paths), STORED) if isinstance(source, Rows) else (len(source), images)
+                (len(source.paths), STORED)
+                if isinstance(source, StoreRows)
+                else (len(source), images)
             )
             starts = range(0, rows, step)
             found += [Span(number, start, min(start + step, rows)) for start in starts]
         return found
 
-    def block(self, span: Span) -> Block:
+    def block(self, span: Span) -> InputBlock:
         """What is in a block."""
         source, part = self.sources[span.source], slice(span.start, span.stop)
-        if isinstance(source, Rows):
+        if isinstance(source, StoreRows):
             return Stored(source.folder, source.part, span.start, tuple(source.paths[part]))
         return tuple(source[part])
 
@@ -106,7 +108,7 @@ def inputs_of(sources: Sequence[Path]) -> Inputs:
         InputError: a source is not there, or holds nothing.
     """
     require(len(sources) > 0, "There is nothing to look at: name images, folders, lists or stores.")
-    found: list[list[File] | Rows] = []
+    found: list[list[File] | StoreRows] = []
     seal = hashlib.sha256()
     for source in sources:
         path = source.expanduser()
@@ -115,7 +117,7 @@ def inputs_of(sources: Sequence[Path]) -> Inputs:
                 found.append(rows)
                 seal.update(about)
             continue
-        if not found or isinstance(found[-1], Rows):
+        if not found or isinstance(found[-1], StoreRows):
             found.append([])
         files = found[-1]
         assert isinstance(files, list)
@@ -132,21 +134,21 @@ def inputs_of(sources: Sequence[Path]) -> Inputs:
 
 def is_store(path: Path) -> bool:
     """Whether a folder is a store, finished or not, be it one that lacks one of its files."""
-    names = ("manifest.json", JOURNAL, file_of("train", "plain"))
+    names = ("manifest.json", JOURNAL, view_file("train", "plain"))
     return sum(os.path.lexists(path / name) for name in names) >= 2
 
 
-def _rows(folder: Path) -> Iterator[tuple[Rows, bytes]]:
+def _rows(folder: Path) -> Iterator[tuple[StoreRows, bytes]]:
     store = Store.open(folder)
     paths, prints = store.paths(), store.plan.fingerprints
     for part, about in store.plan.parts.items():
         names = paths.get(part) or [f"{part} {row}" for row in range(about.rows)]
-        yield Rows(folder, part, names, prints["encoder"]), _sealed(part, about.rows, prints)
+        yield StoreRows(folder, part, names, prints["encoder"]), _sealed(part, about.rows, prints)
 
 
 def _files(path: Path) -> Iterator[tuple[File, bytes]]:
     if path.is_dir():
-        listing = listed(path)
+        listing = list_files(path)
         entries: dict[str, Entry | str] = {entry.path: entry for entry in listing.files}
         entries |= listing.left_out
         for name in sorted(entries, key=os.fsencode):

@@ -1,85 +1,30 @@
-"""Colour operations on batches of uint8 images, each image with a parameter of its own.
+"""Color operations on batches of uint8 images, each image with a parameter of its own.
 
 Images are (n, channels, height, width) with 1 or 3 channels; parameters are (n,), float64, on the
 CPU, whatever the images' device. Each operation gives the bytes that PIL gives, except `turn_hue`
-and `blur`, which are more exact than PIL's. All but `blur` are made of integer and single IEEE
-operations, so every device gives the same bytes; `blur` may differ by one level.
+and `blur`, which are more exact than PIL's. All but `blur` use integer and single IEEE operations
+only, so every device gives the same bytes; `blur` may differ by one level.
+
+An operation that maps each value of a channel to another one is a lookup table: `look_up` applies
+the (n, channels, 256) tables that the functions `*_tables` return.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import groupby
-from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Images = Tensor
-"""(n, channels, height, width), uint8."""
+from protofission.data.augment.operations import ByteImages
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """What was drawn for the images of a batch: tensors on the CPU, a row for each image."""
-
-    def rows(self, part: slice) -> Self:
-        """What was drawn for some of the images."""
-        return replace(self, **{item.name: getattr(self, item.name)[part] for item in fields(self)})
-
-
-class Operation(NamedTuple):
-    """A parameter made ready for some images, and what is then done to them.
-
-    Operations of a pool that share `run` stand side by side: their images are done in one go.
-    """
-
-    run: Callable[[Images, Tensor], Images]
-    argument: Callable[[Images, Tensor], Tensor]
-
-
-def apply_each(images: Images, chosen: Tensor, values: Tensor, pool: Sequence[Operation]) -> Images:
-    """Image i after the operation `pool[chosen[i]]` with the parameter `values[i]`.
-
-    The first operation of a pool is `IDENTITY`. Images are sorted by operation, and put back.
-    """
-    if not chosen.any():
-        return images
-    order = chosen.argsort(stable=True)
-    counts = chosen.bincount(minlength=len(pool)).tolist()
-    rows = images.index_select(0, order.to(images.device))
-    parts, own = torch.split(rows, counts), torch.split(values[order], counts)
-    members = zip(pool, parts, own, strict=True)
-    done: list[Images] = []
-    for run, group in groupby((m for m in members if len(m[1])), key=lambda m: m[0].run):
-        arguments = torch.cat([operation.argument(part, value) for operation, part, value in group])
-        start = sum(map(len, done))
-        done.append(run(rows[start : start + len(arguments)], arguments))
-    return torch.cat(done).index_select(0, order.argsort().to(images.device))
-
-
-def as_they_are(images: Images, values: Tensor) -> Images:
-    """The same images."""
-    return images
-
-
-def given(images: Images, values: Tensor) -> Tensor:
-    """The parameter itself, where an operation needs no more."""
-    return values
-
-
-IDENTITY = Operation(as_they_are, given)
-
-
-def look_up(images: Images, tables: Tensor) -> Images:
-    """Each pixel's new value from the (n, channels, 256) tables of its image."""
+def look_up(images: ByteImages, tables: Tensor) -> ByteImages:
+    """Replace each pixel by its entry in the (n, channels, 256) tables of its image."""
     return tables.gather(2, images.flatten(2).long()).view_as(images)
 
 
-def contrast_stretched(images: Images, values: Tensor) -> Tensor:
-    """AutoContrast's tables: a channel's darkest value becomes 0, its brightest 255."""
+def autocontrast_tables(images: ByteImages, values: Tensor) -> Tensor:
+    """Tables of AutoContrast: a channel's darkest value becomes 0, its brightest 255."""
     low, high = (part.double()[..., None] for part in _extremes(images))
     # Divide, not 255 / span: that is a product with the reciprocal, which rounds otherwise.
     scale = torch.full_like(high, 255).div((high - low).clamp_min(1))
@@ -87,8 +32,8 @@ def contrast_stretched(images: Images, values: Tensor) -> Tensor:
     return _or_identity(stretched.clamp(0, 255).byte(), high > low)
 
 
-def equalized(images: Images, values: Tensor) -> Tensor:
-    """Equalize's tables: a channel's histogram becomes as even as its values allow."""
+def equalize_tables(images: ByteImages, values: Tensor) -> Tensor:
+    """Tables of Equalize: a channel's histogram becomes as even as its values allow."""
     n, channels = images.shape[:2]
     histogram = _histogram(images)
     brightest = _extremes(images)[1].long()[..., None]
@@ -98,54 +43,54 @@ def equalized(images: Images, values: Tensor) -> Tensor:
     return _or_identity(tables, step > 0).view(n, channels, 256)
 
 
-def posterized(images: Images, bits: Tensor) -> Tensor:
-    """Posterize's tables: only the highest bits of a value are kept."""
+def posterize_tables(images: ByteImages, bits: Tensor) -> Tensor:
+    """Tables of Posterize: only the highest `bits` bits of a value are kept."""
     masks = (256 - 2 ** (8 - bits.long())).byte()
     return _same_for_channels(images, _range(images) & _on(images, masks)[:, None])
 
 
-def solarized(images: Images, thresholds: Tensor) -> Tensor:
-    """Solarize's tables: values from a threshold on are inverted."""
+def solarize_tables(images: ByteImages, thresholds: Tensor) -> Tensor:
+    """Tables of Solarize: values at or above a threshold are inverted."""
     values = _range(images)
     above = (values >= _on(images, thresholds.short())[:, None]).byte()
     return _same_for_channels(images, values ^ (above * 255))
 
 
-def brightened(images: Images, factors: Tensor) -> Tensor:
-    """Brightness's tables: 0 gives black, 1 the image."""
+def brightness_tables(images: ByteImages, factors: Tensor) -> Tensor:
+    """Tables of Brightness: factor 0 gives black, 1 the image."""
     values = _range(images).float()[None]
     return _same_for_channels(images, _blend(torch.zeros_like(values), values, factors))
 
 
-def contrasted(images: Images, factors: Tensor) -> Tensor:
-    """Contrast's tables: 0 gives the mean grey of the image, 1 the image."""
+def contrast_tables(images: ByteImages, factors: Tensor) -> Tensor:
+    """Tables of Contrast: factor 0 gives the image's mean gray, 1 the image."""
     total, count = luma(images).flatten(1).sum(1), images.shape[2] * images.shape[3]
     means = torch.div(2 * total + count, 2 * count, rounding_mode="floor").float()
     return _same_for_channels(images, _blend(means[:, None], _range(images).float()[None], factors))
 
 
-def luma(images: Images) -> Tensor:
-    """(n, height, width), int32: the grey value of each pixel, ITU-R 601-2 as PIL rounds it."""
+def luma(images: ByteImages) -> Tensor:
+    """(n, height, width), int32: the gray value of each pixel, ITU-R 601-2 as PIL rounds it."""
     if images.shape[1] == 1:
         return images[:, 0].int()
     red, green, blue = images.int().unbind(1)
     return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16
 
 
-def grey(images: Images, values: Tensor) -> Images:
-    """The images without colour."""
+def to_gray(images: ByteImages, values: Tensor) -> ByteImages:
+    """The images without color, all channels equal."""
     return luma(images).byte()[:, None].expand_as(images)
 
 
-def saturate(images: Images, factors: Tensor) -> Images:
-    """Color: 0 gives a grey image, 1 the image."""
+def saturate(images: ByteImages, factors: Tensor) -> ByteImages:
+    """PIL's Color: factor 0 gives a gray image, 1 the image."""
     return _blend(luma(images).float()[:, None], images.float(), factors)
 
 
-def sharpen(images: Images, factors: Tensor) -> Images:
-    """Sharpness: 0 gives an image smoothed by a 3 x 3 mean with 5 times the centre, 1 the image.
+def sharpen(images: ByteImages, factors: Tensor) -> ByteImages:
+    """PIL's Sharpness: factor 0 gives the image smoothed by 3 x 3, 1 the image.
 
-    The outermost pixels stay, as in PIL.
+    The 3 x 3 mean counts the center 5 times; the outermost pixels stay, as in PIL.
     """
     wide = images.short()
     across = wide[..., :-2] + wide[..., 1:-1] + wide[..., 2:]
@@ -157,8 +102,8 @@ def sharpen(images: Images, factors: Tensor) -> Images:
     return _blend(smooth, sharp, factors)
 
 
-def turn_hue(images: Images, turns: Tensor) -> Images:
-    """Every pixel's hue turned by a share of the colour circle, in [-1/2, 1/2]; HSV."""
+def turn_hue(images: ByteImages, turns: Tensor) -> ByteImages:
+    """Turn every pixel's hue (HSV) by a share of the color circle, in [-1/2, 1/2]."""
     if images.shape[1] == 1:
         return images
     pixels = images.float()
@@ -180,10 +125,10 @@ def turn_hue(images: Images, turns: Tensor) -> Images:
     return (torch.stack(turned, 1) + 0.5).short().byte()
 
 
-def blur(images: Images, sigmas: Tensor) -> Images:
-    """Gaussian blur, edges repeated; a kernel is at most a tenth of the shorter side, or 17 px.
+def blur(images: ByteImages, sigmas: Tensor) -> ByteImages:
+    """Gaussian blur with repeated edges, by a kernel of a tenth of the shorter side, at most 17 px.
 
-    The tenth is SimCLR's; beyond 17 px, at its sigmas (up to 2), nothing is left to add.
+    The tenth is SimCLR's; at its sigmas, up to 2, the weights beyond 17 px are next to nothing.
     """
     n, channels, height, width = images.shape
     reach = min(min(height, width) // 20, 8)
@@ -201,22 +146,22 @@ def blur(images: Images, sigmas: Tensor) -> Images:
     return (planes.view_as(images) + 0.5).clamp_max(255).short().byte()
 
 
-def _on(images: Images, values: Tensor) -> Tensor:
+def _on(images: ByteImages, values: Tensor) -> Tensor:
     return values.to(images.device)
 
 
-def _range(images: Images) -> Tensor:
+def _range(images: ByteImages) -> Tensor:
     """(256,), uint8: 0 ... 255."""
     return torch.arange(256, dtype=torch.uint8, device=images.device)
 
 
-def _extremes(images: Images) -> tuple[Tensor, Tensor]:
-    """(n, channels): the least and the greatest value."""
+def _extremes(images: ByteImages) -> tuple[Tensor, Tensor]:
+    """(n, channels), each: the least and the greatest value."""
     return images.amin((2, 3)), images.amax((2, 3))
 
 
-def _histogram(images: Images) -> Tensor:
-    """(n, channels, 256), int64: how many pixels have each value."""
+def _histogram(images: ByteImages) -> Tensor:
+    """(n, channels, 256), int64: the number of pixels of each value."""
     n, channels = images.shape[:2]
     offsets = torch.arange(n * channels, dtype=torch.int32, device=images.device) * 256
     places = images.reshape(n * channels, -1) + offsets[:, None]
@@ -227,12 +172,12 @@ def _or_identity(tables: Tensor, wanted: Tensor) -> Tensor:
     return torch.where(wanted, tables, _range(tables))
 
 
-def _same_for_channels(images: Images, tables: Tensor) -> Tensor:
+def _same_for_channels(images: ByteImages, tables: Tensor) -> Tensor:
     return tables[:, None].expand(-1, images.shape[1], -1)
 
 
 def _blend(start: Tensor, end: Tensor, factors: Tensor) -> Tensor:
-    """PIL's blend in its own float32 steps; factors beyond [0, 1] extrapolate."""
+    """PIL's blend, in its own float32 steps; factors beyond [0, 1] extrapolate."""
     by_image = factors.float().to(end.device).view(-1, *(1,) * (start.ndim - 1))
     # PIL cuts fractions off; going through int16 is faster than going to bytes at once.
     return (start + by_image * (end - start)).clamp_(0, 255).short().byte()

@@ -1,4 +1,4 @@
-"""Views of features that come without images: noise, and for a strong view dropout too."""
+"""Views of feature vectors that come without images: noise, and dropout in a strong view."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class FeatureViews(Augmentations):
     """Views of (n, D) feature vectors."""
 
     mean: Tensor
-    """(D,): what a dropped feature becomes."""
+    """(D,): the values of dropped features."""
     deviation: Tensor
-    """(D,): the unit of the noise."""
+    """(D,): the standard deviations, the unit of the noise."""
     weak: float = 0.1
-    """The noise of a weak view."""
+    """The noise of a weak view, in standard deviations."""
     strong: float = 0.3
-    """The noise of a strong view."""
+    """The noise of a strong view, in standard deviations."""
     dropout: float = 0.2
-    """The share of the features that a strong view loses."""
+    """The chance that a strong view drops a feature."""
 
     @staticmethod
     def of(features: Tensor, *others: Tensor) -> FeatureViews:
-        """The views of features that are spread like these."""
+        """Views with the means and deviations of (n, D) features, all tensors taken together."""
         rows = torch.cat([features, *others]).double()
         deviation = rows.std(0, correction=0)
         return FeatureViews(rows.mean(0).to(features), deviation.to(features))
@@ -45,15 +45,15 @@ class FeatureViews(Augmentations):
         share: Share = WHOLE,
         nth: int = 0,
     ) -> Tensor:
-        """A noisy copy; each call of a step draws anew."""
+        """A noisy copy of each vector; see `Augmentations.view`. Every call draws anew."""
         if name == "plain":
             return images
         noise, dropout = (self.weak, 0.0) if name == "weak" else (self.strong, self.dropout)
         shape = (share.total(len(images)), images.shape[1])
         own = share.of(shape[0])
         drawn = torch.randn(shape, generator=generator)[own].to(images)
-        found = images + noise * self.deviation * drawn
+        noisy = images + noise * self.deviation * drawn
         if not dropout:
-            return found
+            return noisy
         kept = torch.rand(shape, generator=generator)[own].to(images) >= dropout
-        return torch.where(kept, found, self.mean)
+        return torch.where(kept, noisy, self.mean)

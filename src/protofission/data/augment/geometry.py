@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from protofission.data.augment.color import Images
+from protofission.data.augment.operations import ByteImages
 
 Border = Literal["reflect", "zero"]
 
@@ -21,53 +21,53 @@ RESIZE_BITS = 22
 """The precision of a resized image's weights."""
 
 
-def affine(images: Images, maps: Tensor, fill: int = 0) -> Images:
-    """Each image seen through its map, by the nearest pixel; `fill` where there is none.
+def affine(images: ByteImages, maps: Tensor, fill: int = 0) -> ByteImages:
+    """Warp each image by its affine map, to the nearest pixel; `fill` where there is none.
 
     Args:
         images: (n, channels, height, width).
         maps: (n, 6), float64: the pixel (x, y) comes from (a x + b y + c, d x + e y + f).
-        fill: of all channels.
+        fill: the value of all channels outside the image.
     """
     height, width = images.shape[2:]
-    centred = maps.clone()
-    centred[:, 2] += maps[:, 0] * 0.5 + maps[:, 1] * 0.5
-    centred[:, 5] += maps[:, 3] * 0.5 + maps[:, 4] * 0.5
-    centred[:, 2::3] += 1  # a border of one pixel holds the fill
-    fixed = (centred * 65536 + 0.5).floor().int().to(images.device)[..., None]
+    centered = maps.clone()
+    centered[:, 2] += maps[:, 0] * 0.5 + maps[:, 1] * 0.5
+    centered[:, 5] += maps[:, 3] * 0.5 + maps[:, 4] * 0.5
+    centered[:, 2::3] += 1  # a border of one pixel holds the fill
+    fixed = (centered * 65536 + 0.5).floor().int().to(images.device)[..., None]
     xs = torch.arange(width, dtype=torch.int32, device=images.device)
     ys = torch.arange(height, dtype=torch.int32, device=images.device)
     a, b, c, d, e, f = fixed.unbind(1)
     columns = ((a * xs)[:, None, :] + (b * ys + c)[:, :, None]).bitwise_right_shift_(16)
     rows = ((d * xs)[:, None, :] + (e * ys + f)[:, :, None]).bitwise_right_shift_(16)
     places = rows.clamp_(0, height + 1).mul_(width + 2).add_(columns.clamp_(0, width + 1))
-    return _taken(F.pad(images, (1, 1, 1, 1), value=fill), places)
+    return _take_pixels(F.pad(images, (1, 1, 1, 1), value=fill), places)
 
 
-def rotation(images: Images, degrees: Tensor) -> Tensor:
-    """(n, 6): the maps of turns about the centre, counterclockwise."""
+def rotation(images: ByteImages, degrees: Tensor) -> Tensor:
+    """(n, 6): the maps of counterclockwise turns about the center."""
     height, width = images.shape[2:]
     angles = -degrees.deg2rad()
     cos, sin, x, y = angles.cos(), angles.sin(), width / 2, height / 2
     return torch.stack([cos, sin, -cos * x - sin * y + x, -sin, cos, sin * x - cos * y + y], dim=1)
 
 
-def shear_x(images: Images, slopes: Tensor) -> Tensor:
-    """(n, 6): the maps of rows that move by their distance from the top."""
+def shear_x(images: ByteImages, slopes: Tensor) -> Tensor:
+    """(n, 6): the maps that shift each row in proportion to its distance from the top."""
     return _almost_identity(1, slopes)
 
 
-def shear_y(images: Images, slopes: Tensor) -> Tensor:
-    """(n, 6): the maps of columns that move by their distance from the left."""
+def shear_y(images: ByteImages, slopes: Tensor) -> Tensor:
+    """(n, 6): the maps that shift each column in proportion to its distance from the left."""
     return _almost_identity(3, slopes)
 
 
-def translation_x(images: Images, pixels: Tensor) -> Tensor:
+def translation_x(images: ByteImages, pixels: Tensor) -> Tensor:
     """(n, 6): the maps of shifts to the left."""
     return _almost_identity(2, pixels)
 
 
-def translation_y(images: Images, pixels: Tensor) -> Tensor:
+def translation_y(images: ByteImages, pixels: Tensor) -> Tensor:
     """(n, 6): the maps of shifts upwards."""
     return _almost_identity(5, pixels)
 
@@ -78,15 +78,17 @@ def _almost_identity(place: int, values: Tensor) -> Tensor:
     return maps
 
 
-def shift(images: Images, down: Tensor, right: Tensor, flips: Tensor, border: Border) -> Images:
-    """Flip images from left to right where `flips`, then crop them off their place.
+def shift(
+    images: ByteImages, down: Tensor, right: Tensor, flips: Tensor, border: Border
+) -> ByteImages:
+    """Flip images from left to right where `flips`, then crop them at an offset, at their own size.
 
     Args:
         images: (n, channels, height, width).
-        down: (n,): where the crop begins, in rows; negative ones reach over the edge.
-        right: (n,): the same in columns.
+        down: (n,): the row where the crop begins; it may lie beyond the edge.
+        right: (n,): the column where it begins.
         flips: (n,), bool.
-        border: what is over the edge: the image mirrored (its edge not repeated), or zeros.
+        border: the pixels beyond the edge: the image mirrored (its edge not repeated), or zeros.
     """
     height, width = images.shape[2:]
     rows = torch.arange(height) + down[:, None]
@@ -100,10 +102,10 @@ def shift(images: Images, down: Tensor, right: Tensor, flips: Tensor, border: Bo
     if border == "zero":
         images = F.pad(images, (1, 1, 1, 1))
         rows, columns = rows.clamp(-1, height) + 1, columns.clamp(-1, width) + 1
-    return _columns(_rows(images, rows), columns)
+    return _take_columns(_take_rows(images, rows), columns)
 
 
-def _rows(images: Images, places: Tensor) -> Images:
+def _take_rows(images: ByteImages, places: Tensor) -> ByteImages:
     """The rows of each image at (n, rows) places."""
     n, channels, height, width = images.shape
     starts = torch.arange(n * channels).view(n, channels, 1) * height  # of each channel's rows
@@ -111,48 +113,49 @@ def _rows(images: Images, places: Tensor) -> Images:
     return images.reshape(-1, width).index_select(0, taken).view(n, channels, -1, width)
 
 
-def _columns(images: Images, places: Tensor) -> Images:
+def _take_columns(images: ByteImages, places: Tensor) -> ByteImages:
     """The columns of each image at (n, columns) places."""
     where = places[:, None, None, :].to(images.device)
     return images.gather(3, where.expand(*images.shape[:3], -1))
 
 
-def _taken(images: Images, places: Tensor) -> Images:
+def _take_pixels(images: ByteImages, places: Tensor) -> ByteImages:
     """The pixels at (n, height, width) places of the flattened images, in all channels."""
     flat = places.flatten(1).long()[:, None].expand(-1, images.shape[1], -1)
     return images.flatten(2).gather(2, flat).view(*images.shape[:2], *places.shape[1:])
 
 
 def resized_crop(
-    images: Images, boxes: Tensor, flips: Tensor, size: tuple[int, int] | None = None
-) -> Images:
+    images: ByteImages, boxes: Tensor, flips: Tensor, size: tuple[int, int] | None = None
+) -> ByteImages:
     """Scale a box of each image to one size, bilinearly; then flip where `flips`.
 
     Args:
         images: (n, channels, height, width).
         boxes: (n, 4), int64: top, left, height, width.
         flips: (n,), bool.
-        size: height and width of the result, the image's own where none is given. A box that is
-            larger than that is sampled between two pixels, as one that is smaller: there, PIL
-            would average over more of them.
+        size: height and width of the result; by default those of the images. A larger box is
+            sampled between two pixels, like a smaller one, where PIL would average over more.
     """
     height, width = size or images.shape[2:]
     top, left, tall, wide = boxes.unbind(1)
     before, after, weights = (
         torch.where(flips[:, None], part.flip(1), part) for part in _taps(left, wide, width)
     )
-    pair = _columns(images, before), _columns(images, after)
-    images = _mixed(*pair, weights[:, None, None, :])
+    pair = _take_columns(images, before), _take_columns(images, after)
+    images = _interpolate(*pair, weights[:, None, None, :])
     before, after, weights = _taps(top, tall, height)
-    return _mixed(_rows(images, before), _rows(images, after), weights[:, None, :, None])
+    return _interpolate(
+        _take_rows(images, before), _take_rows(images, after), weights[:, None, :, None]
+    )
 
 
 def _taps(starts: Tensor, lengths: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, size), each: the two places that a new pixel lies between, the weight of the second."""
+    """(n, size), each: the two places around a new pixel, and the weight of the second."""
     scales = lengths.double()[:, None] / size
-    centres = (torch.arange(size) + 0.5) * scales - 0.5
-    before = centres.floor()
-    weights = ((centres - before) * 2**RESIZE_BITS + 0.5).int()
+    centers = (torch.arange(size) + 0.5) * scales - 0.5
+    before = centers.floor()
+    weights = ((centers - before) * 2**RESIZE_BITS + 0.5).int()
     first, second = (
         starts[:, None] + places.long().clamp_min(0).minimum(lengths[:, None] - 1)
         for places in (before, before + 1)
@@ -160,20 +163,20 @@ def _taps(starts: Tensor, lengths: Tensor, size: int) -> tuple[Tensor, Tensor, T
     return first, second, weights
 
 
-def _mixed(first: Images, second: Images, weights: Tensor) -> Images:
-    """Rounded means; one buffer of int32 at a time, since fresh memory costs more than sums."""
+def _interpolate(first: ByteImages, second: ByteImages, weights: Tensor) -> ByteImages:
+    """Weighted means, rounded; in one buffer of int32, since fresh memory costs more than sums."""
     sums = second.int().sub_(first).mul_(weights.to(first.device))
     sums.add_(2 ** (RESIZE_BITS - 1)).bitwise_right_shift_(RESIZE_BITS)
     return sums.add_(first).byte()
 
 
-def cutout(images: Images, boxes: Tensor, fill: tuple[int, ...]) -> Images:
-    """A box of each image in one colour.
+def cutout(images: ByteImages, boxes: Tensor, fill: tuple[int, ...]) -> ByteImages:
+    """Fill a box of each image with one color.
 
     Args:
         images: (n, channels, height, width).
         boxes: (n, 4), int64: top, left, height, width; parts beyond the image do no harm.
-        fill: one value, or one a channel.
+        fill: one value, or one per channel.
     """
     top, left, tall, wide = boxes.unbind(1)
     inside = [
@@ -184,5 +187,5 @@ def cutout(images: Images, boxes: Tensor, fill: tuple[int, ...]) -> Images:
         )
     ]
     cut = inside[0][:, None, :, None] * inside[1][:, None, None, :]
-    colour = torch.tensor(fill, dtype=torch.uint8, device=images.device)[None, :, None, None]
-    return (images * (1 - cut)).add_(cut * colour)  # bytes multiply faster than they are masked
+    color = torch.tensor(fill, dtype=torch.uint8, device=images.device)[None, :, None, None]
+    return (images * (1 - cut)).add_(cut * color)  # bytes multiply faster than they are masked

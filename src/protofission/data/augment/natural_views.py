@@ -1,7 +1,7 @@
-"""The views of natural images: weak, strong and SimCLR's, for any size, with 1 or 3 channels.
+"""The views of natural images of any size with 1 or 3 channels: weak, strong and SimCLR's.
 
-Pixels are bytes until a view is done, as they are in PIL; a view is floats in [0, 1]. All that is
-random is drawn on the CPU, so a generator gives the same views on every device.
+Pixels are bytes until a view is finished, as in PIL; a view is floats in [0, 1]. Random numbers are
+drawn on the CPU, so a generator gives the same views on every device.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from torch import Tensor
 from protofission.core.errors import require
 from protofission.core.records import WHOLE, Share, ViewName
 from protofission.data.augment import geometry
-from protofission.data.augment.color import Drawn, Images
+from protofission.data.augment.operations import ByteImages, Draws
 from protofission.data.augment.randaugment import FIXMATCH, USB, RandAugment
-from protofission.data.augment.simclr_view import SimCLR
+from protofission.data.augment.simclr_view import SimCLRView
 from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import floats
 
 CHUNK = 2**22
-"""Bytes of images that are augmented at once: it bounds the memory that is needed in between."""
+"""Bytes of images that are augmented at once, which bounds the memory in between."""
 
 
 @dataclass(frozen=True)
-class Shift(Drawn):
-    """Where the weak view of each image lies: see `geometry.shift`."""
+class ShiftDraws(Draws):
+    """The offsets and flips of a batch, as `geometry.shift` takes them."""
 
     down: Tensor
     right: Tensor
@@ -36,40 +36,40 @@ class Shift(Drawn):
 
 @dataclass(frozen=True)
 class Weak:
-    """A random flip from left to right, then a crop that is shifted."""
+    """A random flip from left to right, then a crop at a random offset."""
 
     flip: float = 0.5
     """The chance of a flip."""
     padding: float = 0.125
     """The largest shift, as a share of the side."""
     border: geometry.Border = "reflect"
-    """What a shift brings in: FixMatch mirrors the image, ORCA takes zeros."""
+    """The pixels beyond the edge: FixMatch mirrors the image, ORCA takes zeros."""
 
     def __post_init__(self) -> None:
         require(0 <= self.flip <= 1, f"flip = {self.flip} must be between 0 and 1.")
         require(0 <= self.padding < 1, f"padding = {self.padding} must be at least 0 and below 1.")
 
-    def draw(self, shape: torch.Size, generator: torch.Generator) -> Shift:
-        """A shift for each of (n, channels, height, width) images."""
+    def draw(self, shape: torch.Size, generator: torch.Generator) -> ShiftDraws:
+        """Draw the parameters of (n, channels, height, width) images."""
         n, _, *sides = shape
         flips = torch.rand(n, generator=generator) < self.flip
         most = [int(side * self.padding) for side in sides]
         down, right = (torch.randint(-m, m + 1, (n,), generator=generator) for m in most)
-        return Shift(down, right, flips)
+        return ShiftDraws(down, right, flips)
 
-    def apply(self, images: Images, drawn: Shift) -> Images:
+    def apply(self, images: ByteImages, draws: ShiftDraws) -> ByteImages:
         """Flip and shift images as drawn."""
-        return geometry.shift(images, drawn.down, drawn.right, drawn.flips, self.border)
+        return geometry.shift(images, draws.down, draws.right, draws.flips, self.border)
 
 
 class Augmenter(Protocol):
-    """What draws parameters for a batch, and carries them out on any part of it."""
+    """A step of a view: it draws parameters for a batch, and applies them to any part of it."""
 
-    def draw(self, shape: torch.Size, generator: torch.Generator) -> Drawn:
-        """Parameters for (n, channels, height, width) images."""
+    def draw(self, shape: torch.Size, generator: torch.Generator) -> Draws:
+        """Draw the parameters of (n, channels, height, width) images."""
 
-    def apply(self, images: Images, drawn: Any) -> Images:
-        """Images with the parameters that were drawn for them."""
+    def apply(self, images: ByteImages, draws: Any) -> ByteImages:
+        """Apply to images the parameters that were drawn for them."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class NaturalViews(Augmentations):
 
     weak: Weak = field(default_factory=Weak)
     strong: RandAugment = FIXMATCH
-    """It follows a weak view of its own."""
-    simclr: SimCLR = field(default_factory=SimCLR)
+    """It is applied to a weak view that is drawn for it."""
+    simclr: SimCLRView = field(default_factory=SimCLRView)
 
     def plain(self, images: Tensor) -> Tensor:
         """The images themselves, as floats in [0, 1]."""
@@ -96,12 +96,12 @@ class NaturalViews(Augmentations):
         """One view of each image, float32 in [0, 1].
 
         Args:
-            name: of the view; "plain" is the image itself.
-            images: (n, channels, height, width), as bytes, or as floats in [0, 1], of which all
-                views but the plain one are rounded to bytes.
+            name: the view's; "plain" is the image itself.
+            images: (n, channels, height, width), bytes or floats in [0, 1]; for every view but the
+                plain one, floats are rounded to bytes first.
             generator: on the CPU.
-            share: which part of the batch the images are; parameters are drawn for all of it.
-            nth: of no importance, since every view is drawn anew.
+            share: the part of the batch that the images are; parameters are drawn for all of it.
+            nth: ignored, since every view is drawn anew.
         """
         require(
             images.ndim == 4 and images.shape[1] in (1, 3),
@@ -136,20 +136,20 @@ class NaturalViews(Augmentations):
         return steps[name]
 
 
-def _as_bytes(images: Tensor) -> Images:
+def _as_bytes(images: Tensor) -> ByteImages:
     if images.dtype == torch.uint8:
         return images
     return (images.float() * 255 + 0.5).clamp(0, 255).short().byte()
 
 
 NATURAL = NaturalViews()
-"""FixMatch's weak and strong view, SimCLR's for CIFAR."""
+"""FixMatch's weak and strong views, and SimCLR's for CIFAR."""
 
-NATURAL_24 = replace(NATURAL, simclr=SimCLR(size=24))
-"""With SimCLR's view of 24 x 24 pixels: a net for 32 x 32 is pretrained at two thirds the cost."""
+NATURAL_24 = replace(NATURAL, simclr=SimCLRView(size=24))
+"""NATURAL with a SimCLR view of 24 x 24 pixels: pretraining for 32 x 32 costs a third less."""
 
 NATURAL_ORCA = replace(NATURAL, weak=Weak(border="zero"))
-"""With ORCA's weak view."""
+"""NATURAL with ORCA's weak view."""
 
 NATURAL_USB = replace(NATURAL, strong=USB)
-"""With the strong view of USB, TorchSSL and IOMatch."""
+"""NATURAL with the strong view of USB, TorchSSL and IOMatch."""

@@ -1,7 +1,7 @@
-"""RandAugment as FixMatch has it, and as USB has it: `FIXMATCH` and `USB`.
+"""RandAugment with the settings of FixMatch's code and of USB's: `FIXMATCH` and `USB`.
 
-Its parameters are drawn first, as a `Plan`; then the plan is carried out. The view of an image is a
-function of the generator, of its place in the batch and of the batch's size, and of no other image.
+All parameters are drawn first, then applied. The view of an image is a function of the generator,
+of the image's place in the batch and of the batch's size, and of no other image.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ import torch
 from torch import Tensor
 
 from protofission.core.errors import require
-from protofission.data.augment import color as colours
-from protofission.data.augment import geometry
-from protofission.data.augment.color import IDENTITY, Drawn, Images, Operation, apply_each
+from protofission.data.augment import color, geometry
+from protofission.data.augment.operations import (
+    IDENTITY,
+    ByteImages,
+    Draws,
+    Operation,
+    apply_each,
+    same_values,
+)
 
 NAMES = (
     "Identity",
@@ -34,34 +40,34 @@ NAMES = (
     "TranslateX",
     "TranslateY",
 )
-"""The operations, by the names in FixMatch; an operation that is not applied is Identity."""
+"""The operations, by their names in FixMatch; Identity stands for one that is not applied."""
 
 TOP_LEVEL = 10
-"""Levels are shares of this one."""
+"""The strongest level; strengths are in proportion to it."""
 
 
 @dataclass(frozen=True)
-class Plan(Drawn):
-    """What is done to each image of a batch."""
+class RandAugmentDraws(Draws):
+    """The operations and cutouts of a batch."""
 
     operations: Tensor
     """(n, operations): places in NAMES."""
     levels: Tensor
-    """(n, operations), float64: strengths up to 10; negative ones turn geometric maps around."""
+    """(n, operations), float64: strengths up to 10; negative ones reverse geometric operations."""
     boxes: Tensor
     """(n, 4): the cutout's top, left, height and width."""
 
 
 @dataclass(frozen=True)
 class RandAugment:
-    """A few random operations of 14, then a cutout."""
+    """A few random operations out of 14, then a cutout."""
 
     operations: int = 2
-    """How many are drawn for an image, with replacement."""
+    """The number of operations drawn for an image, with replacement."""
     chance: float = 0.5
-    """Of a drawn operation to be applied."""
+    """The chance that a drawn operation is applied."""
     levels: int | None = 9
-    """Strengths are drawn from 1 ... levels of 10; evenly from 0 to 10 where none is given."""
+    """Strengths are whole numbers from 1 to `levels`, of 10; if None, any number from 0 to 10."""
     fill: int = 0
     """The value of pixels that a geometric operation finds outside the image."""
     cutout: float = 0.5
@@ -69,7 +75,7 @@ class RandAugment:
     cutout_varies: bool = False
     """Whether the cutout's side is drawn evenly from 0 to `cutout`."""
     cutout_fill: tuple[int, ...] = (127,)
-    """The cutout's colour: one value, or one a channel."""
+    """The cutout's color: one value, or one per channel."""
 
     def __post_init__(self) -> None:
         require(self.operations >= 0, f"operations = {self.operations} must not be negative.")
@@ -82,8 +88,8 @@ class RandAugment:
         for value in (self.fill, *self.cutout_fill):
             require(0 <= value <= 255, f"A fill is {value}: it must be between 0 and 255.")
 
-    def draw(self, shape: torch.Size, generator: torch.Generator) -> Plan:
-        """A plan for (n, channels, height, width) images."""
+    def draw(self, shape: torch.Size, generator: torch.Generator) -> RandAugmentDraws:
+        """Draw the parameters of (n, channels, height, width) images."""
         n, _, height, width = shape
         each = (n, self.operations)
         operations = torch.randint(len(NAMES), each, generator=generator)
@@ -96,21 +102,21 @@ class RandAugment:
         share = torch.rand(n, generator=generator, dtype=torch.float64)
         share = self.cutout * (share if self.cutout_varies else torch.ones_like(share))
         sides = (share * min(height, width)).long()
-        centres = [torch.randint(size, (n,), generator=generator) for size in (height, width)]
-        corners = [centre - sides // 2 for centre in centres]
+        centers = [torch.randint(size, (n,), generator=generator) for size in (height, width)]
+        corners = [center - sides // 2 for center in centers]
         boxes = torch.stack([*corners, sides, sides], 1)
-        return Plan(torch.where(applied, operations, 0), levels * signs, boxes)
+        return RandAugmentDraws(torch.where(applied, operations, 0), levels * signs, boxes)
 
-    def apply(self, images: Images, plan: Plan) -> Images:
-        """Carry out a plan."""
+    def apply(self, images: ByteImages, draws: RandAugmentDraws) -> ByteImages:
+        """Apply the drawn operations, then the cutouts."""
         require(
             len(self.cutout_fill) in (1, images.shape[1]),
             f"cutout_fill = {self.cutout_fill} does not fit {images.shape[1]} channels: "
-            "give one value, or one a channel.",
+            "give one value, or one per channel.",
         )
-        for chosen, levels in zip(plan.operations.T, plan.levels.T, strict=True):
+        for chosen, levels in zip(draws.operations.T, draws.levels.T, strict=True):
             images = apply_each(images, chosen, levels, _pool(self.fill))
-        return geometry.cutout(images, plan.boxes, self.cutout_fill) if self.cutout else images
+        return geometry.cutout(images, draws.boxes, self.cutout_fill) if self.cutout else images
 
 
 FIXMATCH = RandAugment()
@@ -122,47 +128,47 @@ USB = RandAugment(
 """As in USB, TorchSSL and IOMatch; for images of three channels."""
 
 
-Argument = Callable[[Images, Tensor], Tensor]
+Argument = Callable[[ByteImages, Tensor], Tensor]
 
 
 def _from_level(argument: Argument, most: float, least: float = 0, whole: bool = False) -> Argument:
-    """The argument at a level of any sign; FixMatch's own arithmetic, to the last bit."""
+    """`argument` as a function of levels of any sign; FixMatch's arithmetic, to the last bit."""
 
-    def made(images: Images, levels: Tensor) -> Tensor:
+    def argument_of_levels(images: ByteImages, levels: Tensor) -> Tensor:
         strengths = levels.abs() * most / TOP_LEVEL
         return argument(images, (strengths.floor() if whole else strengths) + least)
 
-    return made
+    return argument_of_levels
 
 
 def _from_signed_level(argument: Argument, most: float, side: int | None = None) -> Argument:
-    """Of a geometric operation; with `side`, by whole pixels of a share of that dimension."""
+    """`argument` as a function of signed levels; with `side`, in whole pixels of that dimension."""
 
-    def made(images: Images, levels: Tensor) -> Tensor:
+    def argument_of_levels(images: ByteImages, levels: Tensor) -> Tensor:
         strengths = levels * most / TOP_LEVEL
         return argument(images, (strengths * images.shape[side]).trunc() if side else strengths)
 
-    return made
+    return argument_of_levels
 
 
-def _solarized(images: Images, amounts: Tensor) -> Tensor:
-    return colours.solarized(images, 256 - amounts)
+def _solarize_tables_of_amounts(images: ByteImages, amounts: Tensor) -> Tensor:
+    return color.solarize_tables(images, 256 - amounts)
 
 
 @cache
 def _pool(fill: int) -> tuple[Operation, ...]:
-    """In the order of NAMES."""
+    """The operations, in the order of NAMES."""
     warp = partial(geometry.affine, fill=fill)
     return (
         IDENTITY,
-        Operation(colours.look_up, colours.contrast_stretched),
-        Operation(colours.look_up, _from_level(colours.brightened, 0.9, 0.05)),
-        Operation(colours.look_up, _from_level(colours.contrasted, 0.9, 0.05)),
-        Operation(colours.look_up, colours.equalized),
-        Operation(colours.look_up, _from_level(colours.posterized, 4, 4, whole=True)),
-        Operation(colours.look_up, _from_level(_solarized, 256, whole=True)),
-        Operation(colours.saturate, _from_level(colours.given, 0.9, 0.05)),
-        Operation(colours.sharpen, _from_level(colours.given, 0.9, 0.05)),
+        Operation(color.look_up, color.autocontrast_tables),
+        Operation(color.look_up, _from_level(color.brightness_tables, 0.9, 0.05)),
+        Operation(color.look_up, _from_level(color.contrast_tables, 0.9, 0.05)),
+        Operation(color.look_up, color.equalize_tables),
+        Operation(color.look_up, _from_level(color.posterize_tables, 4, 4, whole=True)),
+        Operation(color.look_up, _from_level(_solarize_tables_of_amounts, 256, whole=True)),
+        Operation(color.saturate, _from_level(same_values, 0.9, 0.05)),
+        Operation(color.sharpen, _from_level(same_values, 0.9, 0.05)),
         Operation(warp, _from_signed_level(geometry.rotation, 30)),
         Operation(warp, _from_signed_level(geometry.shear_x, 0.3)),
         Operation(warp, _from_signed_level(geometry.shear_y, 0.3)),

@@ -1,4 +1,4 @@
-"""What makes views of images, or looks them up."""
+"""The interface of a data set's views: drawn from images, or looked up in a store."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 from protofission.core.records import WHOLE, Share, ViewName
 
 
-class Wanted(NamedTuple):
-    """A view of some images."""
+class ViewRequest(NamedTuple):
+    """A view that a step needs of some images."""
 
     name: ViewName
     images: Tensor
     nth: int = 0
-    """How many views of this name the images already have in this step."""
+    """The number of views of this name that the images already have in this step."""
 
 
 class Augmentations(Protocol):
@@ -37,12 +37,14 @@ class Augmentations(Protocol):
         """One view of each image of a share of the batch, as a backbone takes it.
 
         Args:
-            nth: how many views of this name the images already have in this step.
+            generator: on the CPU; the same state gives the same views.
+            share: the part of the batch that `images` are; random numbers are drawn for all of it.
+            nth: the number of views of this name that the images already have in this step.
         """
 
     def views(
-        self, wanted: Sequence[Wanted], generator: torch.Generator, share: Share = WHOLE
+        self, requests: Sequence[ViewRequest], generator: torch.Generator, share: Share = WHOLE
     ) -> Tensor:
-        """All views of a step as one tensor, in the order in which they are wanted."""
-        parts = [self.view(w.name, w.images, generator, share, w.nth) for w in wanted]
+        """All views of a step as one float32 tensor, in the order of the requests."""
+        parts = [self.view(r.name, r.images, generator, share, r.nth) for r in requests]
         return torch.cat(parts).float()

@@ -1,1 +1,1 @@
-"""Readers of images: official data sets, folders, lists, arrays; decoding and caching."""
+"""Readers of images: official data sets, folders, lists and arrays; decoding and its cache."""

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from protofission.core.errors import InputError, require
 from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
-from protofission.data.label_names import distinct, numbered
+from protofission.data.label_names import check_distinct, number_labels
 
 CHANNELS = (1, 3)
 CHUNK = 1024
-"""How many images are converted at a time."""
+"""The number of images converted at a time."""
 
 
 def from_arrays(
@@ -26,15 +26,18 @@ def from_arrays(
     *,
     layout: Literal["NHW", "NHWC", "NCHW"] | None = None,
 ) -> ImageSet:
-    """Images that are in memory. They are copied, unless they cannot be written to.
+    """An image set of images in memory; they are copied, unless they are read-only.
 
     Args:
         images: (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels: uint8, or floats in
-            [0, 1], which become the nearest of 256 levels (halves to the even one).
-        labels: whole numbers, -1 for none; or names, None or "" for none. Without any, a pool.
-        class_names: the classes in their order; if none are given, names are put in an order by
-            `labels.ordered`, and numbers are names.
-        layout: which axis holds the channels, where the shape leaves it open.
+            [0, 1], which are rounded to 256 levels (halves to the even one).
+        labels: whole numbers, -1 for none; or names, None or "" for none. By default, all images
+            are without a label.
+        class_names: the classes in order; by default the names among the labels, by
+            `sort_class_names`, or the numbers as text.
+        coarse_labels: labels of coarser classes, in the same form.
+        coarse_names: the coarse classes in order.
+        layout: the order of the axes, if the shape leaves it open.
     """
     pixels = _pixels(_array(images), layout)
     places, names = _places(labels, class_names, len(pixels), "labels")
@@ -43,7 +46,7 @@ def from_arrays(
 
 
 def _array(values: Any) -> NDArray[Any]:
-    """An array of whatever holds values; a torch tensor may be on any device."""
+    """A NumPy array of an array, a list or a torch tensor on any device."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float() if values.is_floating_point() else values
@@ -88,7 +91,7 @@ def _pixels(array: NDArray[Any], layout: str | None) -> NDArray[np.uint8]:
 
 
 def _layout(shape: tuple[int, ...], layout: str | None) -> str:
-    """Which axes an array has, given or by the only place that can hold channels."""
+    """The axes of an array: as given, or by the only axis that can hold channels."""
     fits = {
         "NHW": len(shape) == 3,
         "NHWC": len(shape) == 4 and shape[-1] in CHANNELS,
@@ -118,7 +121,7 @@ def _layout(shape: tuple[int, ...], layout: str | None) -> str:
 def _places(
     labels: Any, class_names: Sequence[str] | None, count: int, what: str
 ) -> tuple[Labels, tuple[str, ...]]:
-    names = None if class_names is None else distinct([str(name) for name in class_names])
+    names = None if class_names is None else check_distinct([str(name) for name in class_names])
     if labels is None:
         return np.full(count, NO_LABEL, np.int64), names or ()
     array = _array(labels)
@@ -129,7 +132,7 @@ def _places(
     if array.dtype.kind in "iu":
         return _whole_numbers(array, names, what)
     if array.dtype.kind in "UO" and all(v is None or isinstance(v, str) for v in array.tolist()):
-        return numbered([value or None for value in array.tolist()], names)
+        return number_labels([value or None for value in array.tolist()], names)
     raise InputError(
         f"{what} of the type {array.dtype} are not understood: give whole numbers or names."
     )

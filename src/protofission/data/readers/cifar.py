@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 
 from protofission.core.errors import InputError, require
 from protofission.data.image_sets import ImageSet, ImageSets, Labels
-from protofission.data.readers.official_files import SOURCES, find_folder, official_bytes
+from protofission.data.readers.official_datasets import (
+    OFFICIAL_DATASETS,
+    find_folder,
+    official_bytes,
+)
 
 __all__ = ["find_folder", "load_cifar10", "load_cifar100"]
 
@@ -24,7 +28,7 @@ def load_cifar10(folder: Path | str | None = None) -> ImageSets:
     """50,000 training and 10,000 test images of 10 classes.
 
     Args:
-        folder: where the official files are, or the folder of their folder; see `find_folder`.
+        folder: the folder of the official files, or its parent; see `find_folder`.
     """
     files = _read("cifar10", folder)
     names = _names(files["batches.meta"], b"label_names")
@@ -41,7 +45,7 @@ def load_cifar100(folder: Path | str | None = None) -> ImageSets:
     """50,000 training and 10,000 test images of 100 classes, each in one of 20 coarse ones.
 
     Args:
-        folder: where the official files are, or the folder of their folder; see `find_folder`.
+        folder: the folder of the official files, or its parent; see `find_folder`.
     """
     files = _read("cifar100", folder)
     names = _names(files["meta"], b"fine_label_names")
@@ -60,10 +64,10 @@ def load_cifar100(folder: Path | str | None = None) -> ImageSets:
 
 
 def _read(name: str, folder: Path | str | None) -> dict[str, dict[bytes, Any]]:
-    """All files of a data set; none is unpickled before its md5 is known to be right."""
+    """Read all files of a data set; each is unpickled only after its md5 was checked."""
     found = find_folder(name, folder)
     files = {}
-    for file in SOURCES[name].files:
+    for file in OFFICIAL_DATASETS[name].files:
         content = official_bytes(name, file, found)
         try:
             files[file.name] = _Unpickler(io.BytesIO(content), encoding="bytes").load()
@@ -92,7 +96,7 @@ def _names(meta: dict[bytes, Any], key: bytes) -> tuple[str, ...]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads arrays, and lists and dictionaries of plain values, and nothing else."""
+    """Unpickles arrays, and lists and dictionaries of plain values, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
@@ -101,7 +105,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _dtype(code: str, *_: object) -> np.dtype[Any]:
-    """A dtype as the old files write it; current NumPy warns of their numbers for booleans."""
+    """A dtype by its code; the old files add numbers for booleans, of which NumPy warns."""
     return np.dtype(code)
 
 

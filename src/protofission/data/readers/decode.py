@@ -1,4 +1,4 @@
-"""An image file's content as pixels of one size. Files are untrusted: what is wrong is said."""
+"""Decode image files to pixels of one size. Files are untrusted: bad ones are refused in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protofission.core.errors import require
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 ORIENTATION = 0x0112
-"""The EXIF tag that says how a camera was held."""
+"""The EXIF tag of the camera's orientation."""
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -28,28 +28,28 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N", "I")
-"""Pillow's modes of grey images with values from 0 to 65,535."""
+"""Pillow's modes of gray images with values from 0 to 65,535."""
 
 
 class RefusedError(Exception):
-    """Why a file is left out, in words."""
+    """A file cannot be used as an image; the message says why, without the file's name."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How image files become arrays.
+    """The settings by which image files are decoded to arrays of one size.
 
-    Turned as EXIF says, transparent parts on white, 16 bits scaled to 8, then resized (bicubic,
-    antialiased) so that the image covers height x width, and cropped to its centre. JPEG files
-    that are far larger are decoded at a half, a quarter or an eighth of their size first.
+    An image is turned as EXIF says, put on white where it is transparent, scaled from 16 bits to 8,
+    resized (bicubic, antialiased) to cover height x width, and cropped to its center. A JPEG file
+    that is far larger is first decoded at a half, a quarter or an eighth of its size.
     """
 
     height: int
     width: int
     channels: int = 3
-    """3, or 1 for grey."""
+    """3, or 1 for gray."""
     pixel_limit: int = 89_478_485
-    """An image of more pixels is refused before it is decoded; as Pillow's own limit."""
+    """An image of more pixels is refused before it is decoded; by default Pillow's own limit."""
     byte_limit: int = 2**28
     """A file of more bytes is refused before it is read."""
 
@@ -57,7 +57,7 @@ class Decoding:
         for name in ("height", "width"):
             value = getattr(self, name)
             require(1 <= value <= 4096, f"{name} = {value}: give 1 to 4096 pixels.")
-        require(self.channels in (1, 3), f"channels = {self.channels}: give 3, or 1 for grey.")
+        require(self.channels in (1, 3), f"channels = {self.channels}: give 3, or 1 for gray.")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -65,12 +65,12 @@ class Decoding:
         return self.channels, self.height, self.width
 
     def settings(self) -> dict[str, object]:
-        """All that the pixels depend on besides the files."""
+        """All that the pixels depend on besides the files, as JSON values."""
         return {**asdict(self), "pillow": PIL.__version__}
 
 
-def size_of(size: int | tuple[int, int]) -> tuple[int, int]:
-    """(height, width) of a size that may be given as one number."""
+def height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:
+    """(height, width) of a size; one number stands for both."""
     if isinstance(size, int):
         return size, size
     require(len(size) == 2, f"size = {size}: give (height, width), or one number for both.")
@@ -79,7 +79,7 @@ def size_of(size: int | tuple[int, int]) -> tuple[int, int]:
 
 @contextmanager
 def quiet_pillow() -> Iterator[None]:
-    """Within it, Pillow refuses decompression bombs and warns of nothing: a report says it all."""
+    """Silence Pillow's warnings, and make decompression bombs errors; the report names them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -87,10 +87,10 @@ def quiet_pillow() -> Iterator[None]:
 
 
 def decode(content: bytes, to: Decoding) -> NDArray[np.uint8]:
-    """A file's first frame as (channels, height, width).
+    """Decode a file's first frame to (channels, height, width), uint8.
 
     Raises:
-        RefusedError: if it is empty, corrupt, truncated, huge, or no image.
+        RefusedError: it is empty, corrupt, truncated, huge, or no image.
     """
     if not content:
         raise RefusedError("an empty file")
@@ -107,7 +107,7 @@ def decode(content: bytes, to: Decoding) -> NDArray[np.uint8]:
             plain = _eight_bits(image).convert("RGB" if to.channels == 3 else "L")
             turn = TURNS.get(_orientation(image))
             upright = plain if turn is None else plain.transpose(turn)
-            pixels = np.asarray(_covering(upright, to.height, to.width))
+            pixels = np.asarray(_cover(upright, to.height, to.width))
     except RefusedError:
         raise
     except UnidentifiedImageError:
@@ -120,7 +120,7 @@ def decode(content: bytes, to: Decoding) -> NDArray[np.uint8]:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """An image whose values go from 0 to 255, its transparent parts on white."""
+    """The image with values from 0 to 255, its transparent parts on white."""
     if image.mode in SIXTEEN_BITS:
         values = np.asarray(image).astype(np.float64)
         return Image.fromarray(np.rint(values / 257).clip(0, 255).astype(np.uint8))
@@ -132,15 +132,15 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
-    """How the camera was held; 1, upright, where EXIF is missing or broken."""
+    """The EXIF orientation, 1 to 8; 1, upright, if EXIF is missing or broken."""
     try:
         return int(image.getexif().get(ORIENTATION, 1))
     except Exception:  # the image itself may be sound
         return 1
 
 
-def _covering(image: Image.Image, height: int, width: int) -> Image.Image:
-    """The largest centred part of the wanted proportions, at the wanted size."""
+def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
+    """Crop the largest central part of the wanted proportions, and resize it."""
     scale = max(width / image.width, height / image.height)
     across, down = width / scale, height / scale
     left, top = max(0.0, (image.width - across) / 2), max(0.0, (image.height - down) / 2)

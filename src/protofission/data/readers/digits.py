@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 real images of 8 x 8 pixels inside a dependency."""
+"""scikit-learn's digits: 1,797 real images of 8 x 8 pixels that come with a dependency."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protofission.data.image_sets import ImageSet
 
 
 def load_digits() -> ImageSet:
-    """The ten handwritten digits, their 17 grey levels spread over 0 to 255."""
+    """The handwritten digits, their 17 gray levels spread over 0 to 255."""
     from sklearn.datasets import load_digits as sklearn_digits
 
     raw = sklearn_digits()

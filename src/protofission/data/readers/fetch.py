@@ -1,4 +1,4 @@
-"""Download the official files of a data set: resumably, verified, whole or not at all."""
+"""Download the official files of a data set: resumable, verified, whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,44 +17,49 @@ from pathlib import Path
 
 from protofission import __version__
 from protofission.core.errors import InputError, require
-from protofission.data.readers.official_files import OfficialFile, Source, data_homes, source_of
+from protofission.data.readers.official_datasets import (
+    OfficialDataset,
+    OfficialFile,
+    data_homes,
+    official_dataset,
+)
 from protofission.system.plain_files import APPENDED, open_plain
 from protofission.system.whole_files import written_whole
 
-Progress = Callable[[str, int, int], None]
-"""Called with a file's name, the bytes that are here, and all its bytes (0 if unknown)."""
+DownloadProgress = Callable[[str, int, int], None]
+"""Called with a file's name, the bytes downloaded so far, and all its bytes (0 if unknown)."""
 
 CHUNK = 1 << 18
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection is given up."""
 TRIES = 3
-"""How often an interrupted download is taken up again before it is left to the user."""
+"""Attempts at an interrupted download before it is left to the user."""
 BYTE_LIMIT = 1 << 30
-"""No download of ours is larger."""
+"""A download that grows larger is given up: no data set here is."""
 
 
 def fetch(
-    name: str, folder: Path | str | None = None, progress: Progress | None = None
+    name: str, folder: Path | str | None = None, progress: DownloadProgress | None = None
 ) -> tuple[Path, bool]:
     """Download a data set's files into its folder within `folder`, unless they are there.
 
-    An interrupted download stays as a `.part` file and is taken up by the next call.
+    An interrupted download stays as a `.part` file, and the next call resumes it.
 
     Args:
-        folder: the home of data sets; if none is given, $PROTOFISSION_DATA or the cache folder.
+        folder: the folder of data sets; by default $PROTOFISSION_DATA or the cache folder.
 
     Returns:
-        The folder of the files, and whether anything had to be done.
+        The folder of the files, and whether anything was downloaded or unpacked.
     """
-    source = source_of(name)
+    source = official_dataset(name)
     home = data_homes(folder)[0]
     target = home / source.folder
-    if complete(source, target):
+    if is_complete(source, target):
         return target, False
     try:
         target.mkdir(parents=True, exist_ok=True)
         with _alone(home / f".{source.folder}.lock"):
-            if complete(source, target):  # another process was faster
+            if is_complete(source, target):  # another process was faster
                 return target, False
             for file in source.downloads:
                 _obtain(source, file, home, target, progress or (lambda *_: None))
@@ -66,17 +71,21 @@ def fetch(
     return target, True
 
 
-def complete(source: Source, folder: Path) -> bool:
-    """Whether all files of a data set are in the folder, by their md5."""
-    return all(_is(folder / file.name, file) for file in source.files)
+def is_complete(source: OfficialDataset, folder: Path) -> bool:
+    """Whether all files of a data set are in the folder, with the right md5."""
+    return all(_is_official(folder / file.name, file) for file in source.files)
 
 
 def _obtain(
-    source: Source, file: OfficialFile, home: Path, target: Path, progress: Progress
+    source: OfficialDataset,
+    file: OfficialFile,
+    home: Path,
+    target: Path,
+    progress: DownloadProgress,
 ) -> None:
-    """Get one download, from the disk or the network, and put what it holds into the target."""
+    """Take one download from the disk or the network, and unpack an archive into the target."""
     place = (home if source.archive else target) / file.name
-    kept = _is(place, file)  # by the user, or because another file is what was missing
+    kept = _is_official(place, file)  # by the user, or because another file is what was missing
     if not kept:
         _download(source, file, place, progress)
     if source.archive:
@@ -85,7 +94,9 @@ def _obtain(
             place.unlink()
 
 
-def _download(source: Source, file: OfficialFile, place: Path, progress: Progress) -> None:
+def _download(
+    source: OfficialDataset, file: OfficialFile, place: Path, progress: DownloadProgress
+) -> None:
     """Download a file from the first mirror that has it."""
     part = place.with_name(f"{file.name}.part")
     reasons = []
@@ -94,7 +105,7 @@ def _download(source: Source, file: OfficialFile, place: Path, progress: Progres
             for _ in range(TRIES):
                 started_at = part.stat().st_size if part.exists() else 0
                 whole = _transfer(mirror + file.name, part, file.name, progress)
-                if whole and _is(part, file):
+                if whole and _is_official(part, file):
                     part.replace(place)
                     return
                 if whole:
@@ -115,8 +126,12 @@ def _download(source: Source, file: OfficialFile, place: Path, progress: Progres
     )
 
 
-def _transfer(url: str, part: Path, name: str, progress: Progress) -> bool:
-    """Add what is missing to a partial file; whether the server says that it is whole now."""
+def _transfer(url: str, part: Path, name: str, progress: DownloadProgress) -> bool:
+    """Append the missing bytes to a partial file.
+
+    Returns:
+        Whether the file is complete, by the length that the server states.
+    """
     have = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": f"protofission/{__version__}", "Accept-Encoding": "identity"}
     if have:
@@ -132,7 +147,9 @@ def _transfer(url: str, part: Path, name: str, progress: Progress) -> bool:
         raise
     except urllib.error.URLError:
         raise
-    except OSError as error:  # some come bare: they must not be taken for those of the disk
+    except (
+        OSError
+    ) as error:  # not all are URLErrors: these must not be taken for errors of the disk
         raise urllib.error.URLError(error) from None
     with answer:
         resumes = (answer.headers.get("Content-Range") or "").startswith(f"bytes {have}-")
@@ -150,15 +167,15 @@ def _transfer(url: str, part: Path, name: str, progress: Progress) -> bool:
 
 
 def _read(answer: http.client.HTTPResponse) -> bytes:
-    """The next bytes; none at the end, or where the connection broke off."""
+    """The next bytes; none at the end, or if the connection broke off."""
     try:
         return answer.read(CHUNK)
     except (OSError, http.client.HTTPException):
         return b""
 
 
-def _unpack(source: Source, archive: Path, target: Path) -> None:
-    """Write the files that are wanted, and no other member of the archive, into the target."""
+def _unpack(source: OfficialDataset, archive: Path, target: Path) -> None:
+    """Write the data set's files, and no other member of the archive, into the target."""
     wanted = {f"{source.folder}/{file.name}": file for file in source.files}
     try:
         with open_plain(archive) as packed, tarfile.open(fileobj=packed, mode="r:gz") as tar:
@@ -171,14 +188,17 @@ def _unpack(source: Source, archive: Path, target: Path) -> None:
                 with written_whole(target / file.name) as partial:
                     with partial.open("wb") as output:
                         shutil.copyfileobj(content, output, CHUNK)
-                    require(_is(partial, file), f"{archive} holds another {file.name}: delete it.")
+                    require(
+                        _is_official(partial, file),
+                        f"{archive} holds another {file.name}: delete it.",
+                    )
                 del wanted[member.name]
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise InputError(f"{archive} cannot be unpacked ({error}): delete it.") from None
     require(not wanted, f"{archive} lacks {', '.join(wanted)}: delete it and download it again.")
 
 
-def _is(path: Path, file: OfficialFile) -> bool:
+def _is_official(path: Path, file: OfficialFile) -> bool:
     """Whether the file at a path has the official content."""
     if not path.is_file() or (file.size is not None and path.stat().st_size != file.size):
         return False

@@ -15,25 +15,28 @@ from protofission.system.plain_files import open_plain
 
 @dataclass
 class Listing:
-    """What lies below a folder."""
+    """The files and subfolders below a folder."""
 
     files: list[Entry] = field(default_factory=list)
-    """Regular files, sorted by the bytes of their paths."""
+    """Regular files at any depth, sorted by the bytes of their paths."""
     folders: list[str] = field(default_factory=list)
-    """The names of the folders right below it."""
+    """The names of the folders directly below it."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """What is no file, and folders that cannot be opened or were read already: why."""
+    """Reasons by path: what is no file, and folders that cannot be opened or are linked twice."""
     hidden: int = 0
-    """Files and folders whose names begin with a dot, which are passed over."""
+    """The number of files and folders whose names begin with a dot, which are skipped."""
 
 
-def listed(folder: Path) -> Listing:
-    """List a folder with all its subfolders; links are followed, and each folder is read once."""
+def list_files(folder: Path) -> Listing:
+    """List a folder and its subfolders; links are followed, and each folder is read once."""
     require(folder.is_dir(), f"{folder} is not a folder: name one that holds images.")
     listing = Listing()
     above = {_identity(parent) for parent in folder.resolve().parents}
     visited: set[tuple[int, int]] = set()
-    folders, links = [""], list[str]()  # links wait, so that they are what is passed over
+    folders, links = (
+        [""],
+        list[str](),
+    )  # links come last: of two ways to a folder, the link is skipped
     while folders or links:
         inside = folders.pop() if folders else links.pop(0)
         try:
@@ -66,7 +69,11 @@ def listed(folder: Path) -> Listing:
 
 
 def entry_of(folder: Path, path: str) -> Entry:
-    """A file as it is now; a device, a pipe or a broken link is refused, for it may never end."""
+    """The path, size and time of a regular file.
+
+    Raises:
+        RefusedError: it is a broken link, or a device or pipe, which may never end.
+    """
     try:
         status = os.stat(folder / path)
     except (OSError, ValueError) as error:
@@ -78,10 +85,14 @@ def entry_of(folder: Path, path: str) -> Entry:
 
 
 def content_of(path: Path, byte_limit: int) -> bytes:
-    """A file's content, of which no more is read than the limit and one byte."""
+    """Read a file, at most one byte beyond the limit.
+
+    Raises:
+        RefusedError: it cannot be opened.
+    """
     try:
         with open_plain(path) as file:
-            # Python sets aside what is asked for, so no more is asked for than there is.
+            # Python allocates what is asked for, so no more is asked for than there is.
             return file.read(min(os.fstat(file.fileno()).st_size, byte_limit) + 1)
     except OSError as error:
         raise RefusedError(f"a file that cannot be opened ({error.strerror})") from None

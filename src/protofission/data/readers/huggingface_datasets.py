@@ -1,4 +1,4 @@
-"""Image data sets of Hugging Face's `datasets` library, from a local folder."""
+"""Image data sets of Hugging Face's `datasets` library, read from a local folder."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 from protofission.core.errors import InputError, require, unknown
 from protofission.data.image_sets import ImageSet
-from protofission.data.label_names import numbered
-from protofission.data.readers.decode import Decoding, RefusedError, size_of
-from protofission.data.readers.file_listing import content_of, entry_of, listed
+from protofission.data.label_names import number_labels
+from protofission.data.readers.decode import Decoding, RefusedError, height_and_width
+from protofission.data.readers.file_listing import content_of, entry_of, list_files
 from protofission.data.readers.image_cache import Entry, Progress
-from protofission.data.readers.image_folders import cache_for, gathered
+from protofission.data.readers.image_folders import cache_for, decode_and_report
 from protofission.data.readers.image_problems import Report
 from protofission.system.optional_libraries import needed
 
@@ -35,32 +35,32 @@ def load_hub(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[ImageSet, Report]:
-    """The images of a data set in the order of its rows, and a report on what was left out.
+    """Read the images of a data set in the order of its rows, and report on those left out.
 
     Nothing is downloaded, and no code of the data set is run.
 
     Args:
-        folder: what `save_to_disk` wrote, or one with .parquet files, as a hub repository has them.
+        folder: written by `save_to_disk`, or with .parquet files as in a hub repository.
         size: (height, width), or one number for both; see `Decoding`.
-        cache: the folder of decoded images; if none is given, the usual cache folder.
-        split: which part, where there are several.
-        image_column: where there are several of images.
-        label_column: the labels, if they are not the only column of class labels.
-        unlabeled: take all images for a pool.
-        class_names: the classes in their order; those of the data set if none are given.
+        cache: the folder of decoded images; by default the usual cache folder.
+        split: the part to read, if there are several.
+        image_column: needed if several columns hold images.
+        label_column: needed if there is not exactly one column of class labels.
+        unlabeled: ignore the labels.
+        class_names: the classes in order; by default those of the data set.
     """
     datasets = needed("datasets", "hf", "A Hugging Face data set")
     home = Path(folder).expanduser().absolute()
-    height, width = size_of(size)
+    height, width = height_and_width(size)
     decoding, store = Decoding(height, width, channels), cache_for(home, cache)
-    listing = listed(home)
+    listing = list_files(home)
     files = listing.files
     for path in listing.left_out:
         require(
             (home / path).is_dir(), f"{home / path} is no file, and would be waited for: remove it."
         )
-    rows = _opened(datasets, home, files, split, store)
-    column = _column(rows, datasets.Image, image_column, "image", "image_column")
+    rows = _open_split(datasets, home, files, split, store)
+    column = _choose_column(rows, datasets.Image, image_column, "image", "image_column")
     require(
         isinstance(rows.features[column], datasets.Image),
         f"The column {column!r} holds no images: name another, as image_column=.",
@@ -69,10 +69,12 @@ def load_hub(
     labels: list[str | None] = [None] * len(images)
     known = class_names
     if not unlabeled:
-        label = _column(rows, datasets.ClassLabel, label_column, "class label", "label_column")
+        label = _choose_column(
+            rows, datasets.ClassLabel, label_column, "class label", "label_column"
+        )
         labels, own = _labels(rows, label)
         known = own if class_names is None else class_names
-    places, names = numbered(labels, known)
+    places, names = number_labels(labels, known)
     one_at_a_time = Lock()
 
     def read(place: int) -> bytes:
@@ -85,7 +87,7 @@ def load_hub(
         return content_of(home / entry_of(home, image["path"] or "").path, decoding.byte_limit)
 
     state = hashlib.sha256(json.dumps([astuple(file) for file in files]).encode()).hexdigest()
-    return gathered(
+    return decode_and_report(
         str(home) if split is None else f"{home} ({split})",
         [Entry(f"row {place}", 0, 0) for place in range(len(images))],
         places,
@@ -100,16 +102,16 @@ def load_hub(
     )
 
 
-def _opened(
+def _open_split(
     datasets: Any, home: Path, files: Sequence[Entry], split: str | None, cache: Path
 ) -> Any:
-    """The rows of a split."""
+    """Open a data set, and choose one of its splits."""
     names = {Path(file.path).name for file in files}
     try:
         if names & {"dataset_info.json", "dataset_dict.json"}:
             found = datasets.load_from_disk(str(home))
             parts = dict(found) if isinstance(found, dict) else {"": found}
-            return parts[_chosen(home, parts, split)]
+            return parts[_choose_split(home, parts, split)]
         groups: dict[str, list[str]] = {}
         for file in files:
             if file.path.endswith(".parquet"):
@@ -118,11 +120,11 @@ def _opened(
             len(groups) > 0,
             f"{home} holds neither what save_to_disk writes nor .parquet files: name another.",
         )
-        paths = groups[_chosen(home, groups, split)]
+        paths = groups[_choose_split(home, groups, split)]
         return datasets.Dataset.from_parquet(paths, cache_dir=str(cache / "datasets"))
     except InputError:
         raise
-    except Exception as error:  # the library raises what its parts raise
+    except Exception as error:  # the library raises errors of many kinds
         reason = (str(error).splitlines() or [""])[0]
         raise InputError(
             f"{home} is no data set that can be read ({type(error).__name__}: {reason}): "
@@ -131,7 +133,7 @@ def _opened(
 
 
 def _labels(rows: Any, column: str) -> tuple[list[str | None], Sequence[str] | None]:
-    """The labels of all rows by name, and the classes where the data set knows them."""
+    """The labels of all rows by name, and the class names if the data set has them."""
     values, feature = rows.select_columns([column])[:][column], rows.features[column]
     if hasattr(feature, "names"):
         names = list(feature.names)
@@ -150,11 +152,11 @@ def _labels(rows: Any, column: str) -> tuple[list[str | None], Sequence[str] | N
 
 
 def _split_of(path: str) -> str:
-    """train of data/train-00000-of-00002.parquet, as the hub names its files."""
+    """The split in the name of a hub's file: train of data/train-00000-of-00002.parquet."""
     return Path(path).name.removesuffix(".parquet").partition("-")[0]
 
 
-def _chosen(home: Path, parts: Mapping[str, Any], split: str | None) -> str:
+def _choose_split(home: Path, parts: Mapping[str, Any], split: str | None) -> str:
     if split is None or list(parts) == [""]:
         require(
             len(parts) == 1,
@@ -166,8 +168,8 @@ def _chosen(home: Path, parts: Mapping[str, Any], split: str | None) -> str:
     return split
 
 
-def _column(rows: Any, kind: type, name: str | None, what: str, option: str) -> str:
-    """The named column, or the only one of a kind."""
+def _choose_column(rows: Any, kind: type, name: str | None, what: str, option: str) -> str:
+    """The named column, or the only one of a kind of feature."""
     if name is not None:
         if name not in rows.features:
             raise unknown("column", name, rows.features)

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from protofission.core.errors import InputError, require
 from protofission.data.image_sets import ImageSet, ImageSets
-from protofission.data.readers.official_files import (
+from protofission.data.readers.official_datasets import (
     MOST_BYTES,
-    SOURCES,
+    OFFICIAL_DATASETS,
     find_folder,
+    possible_names,
     remedy,
-    spellings,
 )
 from protofission.system.plain_files import open_plain, read_plain
 
-DIGITS = tuple("0123456789")
-CLOTHES = (
+DIGIT_NAMES = tuple("0123456789")
+CLOTHES_NAMES = (
     "T-shirt/top",
     "Trouser",
     "Pullover",
@@ -40,44 +40,44 @@ CLOTHES = (
 UNSIGNED_BYTES = 8
 """The type code of uint8 in an idx file."""
 BYTE_LIMIT = 2**28
-"""No idx file of ours is larger: a header that promises more is wrong."""
+"""The limit of an unpacked file: no file of these data sets is larger."""
 
 
 def load_mnist(folder: Path | str | None = None) -> ImageSets:
     """60,000 training and 10,000 test images of handwritten digits; see `find_folder`."""
-    return _load("mnist", folder, DIGITS)
+    return _load("mnist", folder, DIGIT_NAMES)
 
 
 def load_fashion_mnist(folder: Path | str | None = None) -> ImageSets:
     """60,000 training and 10,000 test images of clothes; see `find_folder`."""
-    return _load("fashion-mnist", folder, CLOTHES)
+    return _load("fashion-mnist", folder, CLOTHES_NAMES)
 
 
 def _load(name: str, folder: Path | str | None, class_names: tuple[str, ...]) -> ImageSets:
     found = find_folder(name, folder)
-    paths = [_path(name, file.name, found) for file in SOURCES[name].files]
-    train, test = (_pair(paths[i], paths[i + 1], class_names) for i in (0, 2))
+    paths = [_find_file(name, file.name, found) for file in OFFICIAL_DATASETS[name].files]
+    train, test = (_read_pair(paths[i], paths[i + 1], class_names) for i in (0, 2))
     return ImageSets(train, test)
 
 
-def _path(name: str, file: str, folder: Path) -> Path:
-    path = next((folder / s for s in spellings(file) if (folder / s).is_file()), None)
+def _find_file(name: str, file: str, folder: Path) -> Path:
+    path = next((folder / s for s in possible_names(file) if (folder / s).is_file()), None)
     if path is None:
         raise InputError(
-            f"{SOURCES[name].title}'s file {file} is missing in {folder}: {remedy(name)}."
+            f"{OFFICIAL_DATASETS[name].title}'s file {file} is missing in {folder}: {remedy(name)}."
         )
     if path.suffix == ".gz":  # the files of both data sets have the same names
         md5 = hashlib.md5(read_plain(path, MOST_BYTES), usedforsecurity=False).hexdigest()
-        for other, source in SOURCES.items():
+        for other, source in OFFICIAL_DATASETS.items():
             require(
                 other == name or md5 not in [file.md5 for file in source.files],
-                f"{path} is a file of {source.title}, not of {SOURCES[name].title}: "
+                f"{path} is a file of {source.title}, not of {OFFICIAL_DATASETS[name].title}: "
                 "name the other folder.",
             )
     return path
 
 
-def _pair(images: Path, labels: Path, class_names: tuple[str, ...]) -> ImageSet:
+def _read_pair(images: Path, labels: Path, class_names: tuple[str, ...]) -> ImageSet:
     pixels, places = read_idx(images, 3), read_idx(labels, 1)
     require(
         len(pixels) == len(places),
@@ -93,15 +93,15 @@ def _pair(images: Path, labels: Path, class_names: tuple[str, ...]) -> ImageSet:
     return ImageSet(pixels[:, None], places.astype(np.int64), class_names)
 
 
-def _unpacked(path: Path, file: BinaryIO) -> BinaryIO | gzip.GzipFile:
+def _unzip(path: Path, file: BinaryIO) -> BinaryIO | gzip.GzipFile:
     return gzip.open(file) if path.suffix == ".gz" else file
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The uint8 array of an idx file, its header and length checked."""
+    """Read the uint8 array of an idx file; header and length are checked."""
     start = 4 + 4 * dimensions
     try:
-        with open_plain(path) as plain, _unpacked(path, plain) as file:
+        with open_plain(path) as plain, _unzip(path, plain) as file:
             header = file.read(start)
             magic = bytes([0, 0, UNSIGNED_BYTES, dimensions])
             require(

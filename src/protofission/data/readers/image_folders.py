@@ -1,4 +1,4 @@
-"""Folders and lists of image files of any size as one image set, and a report on them."""
+"""Read folders and lists of image files of any size as one image set, with a report."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from protofission.core.errors import InputError, printable, require
 from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
-from protofission.data.label_names import distinct, numbered, ordered
-from protofission.data.readers.decode import Decoding, RefusedError, size_of
-from protofission.data.readers.file_listing import content_of, entry_of, listed
+from protofission.data.label_names import check_distinct, number_labels, sort_class_names
+from protofission.data.readers.decode import Decoding, RefusedError, height_and_width
+from protofission.data.readers.file_listing import content_of, entry_of, list_files
 from protofission.data.readers.image_cache import ELSEWHERE, Decoded, Entry, Progress, decoded
 from protofission.data.readers.image_lists import is_list, read_list
 from protofission.data.readers.image_problems import Report, duplicates_of
-from protofission.data.readers.official_files import cache_home
+from protofission.data.readers.official_datasets import cache_home
 
 
 def load_folder(
@@ -31,24 +31,24 @@ def load_folder(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[ImageSet, Report]:
-    """The images of a folder or of a list, and a report on what was left out and is there twice.
+    """Read the images of a folder or a list, and report on files left out and duplicates.
 
     - A folder with subfolders: each subfolder is a class, with all images below it.
-    - A folder of files alone: a pool, where no image has a label.
+    - A folder of files alone: a pool, in which no image has a label.
     - A .csv or .parquet list: a column of paths, relative to the list, and one of labels.
 
-    A folder's images are in the order of their paths' bytes, a list's in the order of the list.
-    Classes are in the order of `labels.ordered`. Decoding is stated in `Decoding`.
+    A folder's images are sorted by the bytes of their paths, a list's are in the order of the list,
+    classes in that of `sort_class_names`. For sizes, colors and limits see `Decoding`.
 
     Args:
         size: (height, width), or one number for both.
-        cache: the folder of decoded images; if none is given, the usual cache folder.
-        unlabeled: take all images for a pool, whatever subfolders or labels there are.
-        class_names: the classes in their order, so that several sets agree.
+        cache: the folder of decoded images; by default the usual cache folder.
+        unlabeled: read all images as a pool, whatever subfolders or labels there are.
+        class_names: the classes in order, so that several sets agree.
         workers: threads that decode; the result is the same for any number.
     """
     where = Path(folder).expanduser().absolute()
-    height, width = size_of(size)
+    height, width = height_and_width(size)
     decoding = Decoding(height, width, channels)
     left_out: dict[str, str] = {}
     hidden = 0
@@ -56,14 +56,18 @@ def load_folder(
         root = where.parent
         paths, names = read_list(where, path_column, label_column)
         entries, labels = _listed_entries(root, paths, names, left_out)
-        classes = distinct(class_names) if class_names is not None else None
+        classes = check_distinct(class_names) if class_names is not None else None
     else:
-        root, listing = where, listed(where)
+        root, listing = where, list_files(where)
         left_out, hidden = listing.left_out, listing.hidden
         entries, labels = listing.files, [_class_of(entry) for entry in listing.files]
-        classes = ordered(listing.folders) if class_names is None else distinct(class_names)
+        classes = (
+            sort_class_names(listing.folders)
+            if class_names is None
+            else check_distinct(class_names)
+        )
         if not any(labels) or unlabeled:
-            classes = distinct(class_names or ())
+            classes = check_distinct(class_names or ())
         else:
             for entry, label in zip(entries, labels, strict=True):
                 if label is None:
@@ -72,9 +76,9 @@ def load_folder(
             labels = [label for label in labels if label is not None]
     if unlabeled:
         labels = [None] * len(entries)
-    places, classes = numbered(labels, classes)
+    places, classes = number_labels(labels, classes)
     store = cache_for(where, cache)
-    return gathered(
+    return decode_and_report(
         str(where),
         entries,
         places,
@@ -89,7 +93,7 @@ def load_folder(
     )
 
 
-def gathered(
+def decode_and_report(
     source: str,
     entries: Sequence[Entry],
     labels: Labels,
@@ -107,7 +111,7 @@ def gathered(
     """Decode entries that have labels, and report on them.
 
     Args:
-        key: what the cache knows the source by, if it is not the source's name.
+        key: the identity of the source for the cache; by default the source's name.
     """
     if not entries:
         raise _nothing(source, left_out)
@@ -138,7 +142,7 @@ def _nothing(source: str, left_out: dict[str, str]) -> InputError:
 
 
 def cache_for(source: Path, cache: Path | str | None) -> Path:
-    """The folder of decoded images, which must not be among the images."""
+    """The folder of decoded images; refused if it lies among the images."""
     store = Path(cache).expanduser() if cache is not None else cache_home() / "images"
     inside = source.is_dir() and store.resolve().is_relative_to(source.resolve())
     require(not inside, f"The cache folder {store} lies in the folder of images: {ELSEWHERE}.")

@@ -15,20 +15,20 @@ from protofission.system.plain_files import open_plain
 
 SUFFIXES = (".csv", ".parquet")
 NO_LABELS = ("", "-1")
-"""What stands for an image without a label."""
+"""Values that stand for no label."""
 
 
 def is_list(path: Path) -> bool:
-    """Whether a path is a list of images, by its name."""
+    """Whether a path is a list of images, by its suffix."""
     return path.suffix.lower() in SUFFIXES
 
 
 def read_list(
     path: Path, path_column: str = "path", label_column: str = "label"
 ) -> tuple[list[str], list[str | None]]:
-    """The paths and labels of a list in its order; an empty label, or -1, is none.
+    """Read the paths and labels of a list, in order; an empty label, or -1, becomes None.
 
-    Without a column of labels, no image has one.
+    Without a column of labels, all labels are None.
     """
     require(path.exists(), f"{path} is not there: name a .csv or .parquet file.")
     read = _parquet if path.suffix.lower() == ".parquet" else _csv
@@ -52,7 +52,7 @@ def _csv(path: Path, path_column: str, label_column: str) -> tuple[list[str], li
     paths: list[str] = []
     labels: list[str | None] = []
     try:
-        # Names that are no UTF-8 come through as they do from the file system.
+        # Names that are not UTF-8 are read as the file system gives them.
         with (
             open_plain(path) as content,
             TextIOWrapper(content, "utf-8-sig", "surrogateescape", newline="") as file,
@@ -81,7 +81,7 @@ def _parquet(path: Path, path_column: str, label_column: str) -> tuple[list[str]
             _check_columns(path, names, path_column, label_column)
             table = file.read([n for n in (path_column, label_column) if n in names])
     except OSError as error:
-        if error.errno is not None:  # of the system, and not of the library
+        if error.errno is not None:  # from the system, not from the library
             raise
         _no_parquet(path, error)
     except arrow.ArrowException as error:
@@ -96,7 +96,7 @@ def _texts(path: Path, table: Any, column: str) -> list[str | None]:
     """The values of a column as texts."""
     try:
         values = table[column].to_pylist()
-    except ValueError:  # nanoseconds, which Python has no type for
+    except ValueError:  # nanoseconds, for which Python has no type
         kind = table.schema.field(column).type
         raise InputError(
             f"{path} has values of the type {kind} in the column {column!r}: give text or whole "
@@ -111,7 +111,7 @@ def _no_parquet(path: Path, error: Exception) -> NoReturn:
 
 
 def _text(path: Path, column: str, value: object) -> str | None:
-    """A value as text; pandas writes whole numbers beside missing ones as floats."""
+    """A value as text; whole floats count as whole numbers, since pandas writes these so."""
     match value:
         case None:
             return None

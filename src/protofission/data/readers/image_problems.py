@@ -1,4 +1,4 @@
-"""What is wrong with a pool of images: unreadable files, duplicates, overlaps, in plain words."""
+"""Problems of image sets, in words: unreadable files, duplicates, overlaps of two sets."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from protofission.data.image_sets import NO_LABEL, ImageSet
 from protofission.data.readers.image_cache import digest
 
 SHOWN = 10
-"""How many examples of one kind a report spells out."""
+"""The number of examples of one kind that a report lists."""
 
 
 @dataclass(frozen=True)
 class Duplicate:
-    """Images that are the same."""
+    """A group of images with the same pixels."""
 
     paths: tuple[str, ...]
     same_bytes: bool
-    """Whether their files are the same too, and not only their pixels."""
+    """Whether their files are the same too, not only their pixels."""
     labels_differ: bool
     """Whether they have different labels, of which at least one is wrong."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was read, and what was not."""
+    """A report on the images that were read, and on the files that were left out."""
 
     source: str
     read: int
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Why each of these files was left out."""
+    """The reason for each file that was left out."""
     duplicates: tuple[Duplicate, ...] = ()
-    """Images that are there more than once; all of them were read."""
+    """Images that occur more than once; all of them were read."""
     empty_classes: tuple[str, ...] = ()
     """Classes without an image."""
     hidden: int = 0
-    """Files and folders whose names begin with a dot, which were passed over."""
+    """The number of files and folders whose names begin with a dot, which were skipped."""
     from_cache: bool = False
-    """Whether the images had been decoded before; `lines` do not say so: what is made of the same
-    images, such as a model's page, is the same whatever the cache held."""
+    """Whether the images were in the cache; not in `lines`, so that a page made of the same images
+    is the same whatever the cache held."""
 
     def lines(self) -> list[str]:
         """The report in sentences, in printable characters."""
@@ -68,16 +68,16 @@ class Report:
 
 
 class Overlap(NamedTuple):
-    """An image that is in two sets."""
+    """Two images with the same pixels, one of each set."""
 
     first: int
-    """Its place in the first set."""
+    """The index in the first set."""
     second: int
-    """Its place in the second set."""
+    """The index in the second set."""
 
 
 def overlaps(first: ImageSet, second: ImageSet) -> tuple[Overlap, ...]:
-    """Every pair of images of two sets that have the same pixels, such as labeled set and pool."""
+    """All pairs of images of two sets, such as labeled set and pool, with the same pixels."""
     require(
         first.pixels.shape[1:] == second.pixels.shape[1:],
         f"Images of the shapes {first.pixels.shape[1:]} and {second.pixels.shape[1:]} cannot be "

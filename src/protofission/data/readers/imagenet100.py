@@ -10,16 +10,16 @@ import numpy as np
 
 from protofission.core.errors import InputError, require
 from protofission.data.image_sets import ImageSet, ImageSets
-from protofission.data.label_names import distinct
-from protofission.data.readers.decode import Decoding, size_of
-from protofission.data.readers.file_listing import content_of, listed
+from protofission.data.label_names import check_distinct
+from protofission.data.readers.decode import Decoding, height_and_width
+from protofission.data.readers.file_listing import content_of, list_files
 from protofission.data.readers.image_cache import Entry, Progress
-from protofission.data.readers.image_folders import cache_for, gathered
+from protofission.data.readers.image_folders import cache_for, decode_and_report
 from protofission.data.readers.image_problems import Report
 from protofission.system.plain_files import read_plain
 
 LONGEST_LIST = 2**20
-"""Bytes of a list of classes."""
+"""The size limit of a list of classes, in bytes."""
 
 ORCA_CLASSES: dict[str, str] = {
     "n01558993": "robin",
@@ -124,7 +124,7 @@ ORCA_CLASSES: dict[str, str] = {
     "n11879895": "rapeseed",
 }
 """WordNet ids with their first names, in ORCA's order (snap-stanford/orca at 5f33afd,
-data/gen_imagenet_list.py), which is that of the ids; its first 50 classes are the seen ones."""
+data/gen_imagenet_list.py), which is that of the ids; ORCA's seen classes are the first 50."""
 
 
 def load_imagenet100(
@@ -136,15 +136,15 @@ def load_imagenet100(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[ImageSets, tuple[Report, ...]]:
-    """The images of 100 classes of ImageNet, and a report on each part.
+    """Read the images of 100 classes of ImageNet, and report on each part.
 
     Images are in the order of their classes in the list, then of their names' bytes. ORCA's own
     order is that of its authors' file system, so its draw of labeled images cannot be repeated.
 
     Args:
-        folder: with `train/<id>/` and, for the test images, `val/<id>/`; or the former itself.
-        cache: the folder of decoded images; if none is given, the usual cache folder.
-        classes: folder names with the classes' names, in their order; see `read_classes`.
+        folder: with `train/<id>/` and, for the test images, `val/<id>/`; or the train folder.
+        cache: the folder of decoded images; by default the usual cache folder.
+        classes: class names by folder name, in order; see `read_classes`.
     """
     home = Path(folder).expanduser().absolute()
     require(home.is_dir(), f"{home} is not a folder: name the one of ImageNet.")
@@ -156,7 +156,7 @@ def load_imagenet100(
             f"{train} lacks the class folders {', '.join(missing[:5])}{more}: "
             "name an ImageNet folder that has them, as train/<id>/ or <id>/."
         )
-    height, width = size_of(size)
+    height, width = height_and_width(size)
     decoding, store = Decoding(height, width), cache_for(home, cache)
     parts = [train]
     if train != home and all((home / "val" / wnid).is_dir() for wnid in classes):
@@ -166,14 +166,14 @@ def load_imagenet100(
 
 
 def read_classes(path: Path | str) -> dict[str, str]:
-    """Another list of classes: a line each, the folder's name and, if it has one, the class's."""
+    """Read a list of classes: in each line a folder's name and, optionally, the class's name."""
     try:
         lines = read_plain(Path(path).expanduser(), LONGEST_LIST).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({error}): name a list of classes.") from None
     pairs = [line.split(maxsplit=1) for line in lines if line.strip()]
     require(len(pairs) > 0, f"{path} names no class: write a line for each.")
-    distinct([pair[0] for pair in pairs])
+    check_distinct([pair[0] for pair in pairs])
     return {pair[0]: pair[-1].strip() for pair in pairs}
 
 
@@ -190,12 +190,12 @@ def _part(
     left_out: dict[str, str] = {}
     hidden = 0
     for place, wnid in enumerate(classes):
-        listing = listed(folder / wnid)
+        listing = list_files(folder / wnid)
         hidden += listing.hidden
         left_out |= {f"{wnid}/{path}": reason for path, reason in listing.left_out.items()}
         entries += [replace(entry, path=f"{wnid}/{entry.path}") for entry in listing.files]
         labels += [place] * len(listing.files)
-    return gathered(
+    return decode_and_report(
         str(folder),
         entries,
         np.array(labels, np.int64),

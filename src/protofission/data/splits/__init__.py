@@ -1,4 +1,4 @@
-"""Splits by name: each a protocol with its options, exact and the same on every machine."""
+"""Splits by name: each is a protocol with options, and the same on every machine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from protofission.core.errors import InputError, unknown
 from protofission.data.splits.animals import Ds3lCodeSplit, OliverSplit
 from protofission.data.splits.coarse import CoarseSplit
-from protofission.data.splits.files import read_split, write_split
 from protofission.data.splits.full import FullSplit
 from protofission.data.splits.labeling import Labeling
 from protofission.data.splits.mismatch import ControlledSplit, Ds3lSplit
 from protofission.data.splits.openset import IoMatchSplit, OpenMatchSplit
 from protofission.data.splits.openworld import GcdSplit, OpenLdnSplit, OrcaSplit
-from protofission.data.splits.spec import SplitSpec, build
+from protofission.data.splits.spec import SplitSpec, build_spec
 from protofission.data.splits.split import PARTS, Indices, Split
+from protofission.data.splits.split_files import read_split, write_split
 
 __all__ = [
     "PARTS",
@@ -49,21 +49,21 @@ SPLITS: dict[str, type[SplitSpec]] = {
 
 
 def spec_of(name: str, options: Mapping[str, object] | None = None, *, seed: int = 0) -> SplitSpec:
-    """A protocol by name; each option is a value of its type, or text such as "0.3" or "2,3,5".
+    """The protocol of a name; each option is a value of its type, or text such as "0.3" or "2,3,5".
 
     Raises:
         InputError: an unknown name or option, or a value that does not fit.
     """
     if name not in SPLITS:
         raise unknown("split", name, SPLITS)
-    return build(SPLITS[name], {"seed": seed, **(options or {})})
+    return build_spec(SPLITS[name], {"seed": seed, **(options or {})})
 
 
 def verify(split: Split, data: Labeling) -> None:
     """Make the split again from its name, options and seed, and compare.
 
     Raises:
-        InputError: it is another one; the sentence says in what.
+        InputError: the two differ; the sentence lists the differences.
     """
     found = differences(split, data)
     if found:
@@ -74,7 +74,7 @@ def verify(split: Split, data: Labeling) -> None:
 
 
 def differences(split: Split, data: Labeling) -> list[str]:
-    """What differs between a split and the one that its name, options and seed make."""
+    """Differences, in words, of a split from the one that its name, options and seed make."""
     made = spec_of(split.name, split.options, seed=split.seed).split(data)
     found = []
     for key in ("sizes", "classes", "test_on", "seen_classes", "novel_classes"):
@@ -104,7 +104,7 @@ def orca_split(
     seed: int = 0,
     pool_has_labeled: bool = False,
 ) -> Split:
-    """ORCA's split of labels in file order: see `OrcaSplit`."""
+    """ORCA's split of (N,) labels in file order; see `OrcaSplit`."""
     spec = OrcaSplit(
         num_seen=num_seen,
         labeled_share=labeled_share,

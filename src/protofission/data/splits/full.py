@@ -1,4 +1,4 @@
-"""Every label: for pretraining judged by neighbours, and for the bound that no method passes."""
+"""All labels: for pretraining evaluated by nearest neighbors, and for supervised upper bounds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from protofission.data.splits.spec import Parts, SplitSpec
 class FullSplit(SplitSpec):
     """Ours: all classes are seen, every image that has a label is labeled; the rest is the pool.
 
-    Judged on the official test set.
+    The test set is the official one.
     """
 
     name: str = field(default="full", init=False)
 
     def _check(self) -> None:
-        """There is nothing to choose."""
+        """There are no options."""
 
     def _parts(self, data: Labeling) -> Parts:
         labeled = np.flatnonzero(data.train >= 0)

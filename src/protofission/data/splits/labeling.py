@@ -1,4 +1,4 @@
-"""What a split may look at: the labels of a data set, never its images."""
+"""The labels of a data set, from which splits are made, and functions that draw by them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Labeling:
     train: Indices
     num_classes: int
     test: Indices | None = None
-    """Of the official test images, if there are any."""
+    """The labels of the official test images, if there are any."""
     class_names: tuple[str, ...] = ()
     coarse_train: Indices | None = None
-    """Of the training images, where the classes have a coarser division."""
+    """The coarse labels of the training images, if the classes are grouped into coarser ones."""
     coarse_test: Indices | None = None
     coarse_names: tuple[str, ...] = ()
 
@@ -66,12 +66,12 @@ class Labeling:
         return Labeling(labels, num_classes, self.coarse_test, self.coarse_names)
 
     def classes_below(self, coarse: int) -> tuple[int, ...]:
-        """The classes whose coarse class is among the first so many."""
+        """The classes that belong to the first `coarse` coarse classes."""
         labels = self._coarse_labels()
         inside = {int(c) for c in np.unique(self.train[(labels >= 0) & (labels < coarse)])}
         outside = {int(c) for c in np.unique(self.train[labels >= coarse])}
         both = sorted(inside & outside - {-1})
-        require(not both, f"{self.called(min(both, default=0))} has two coarse classes.")
+        require(not both, f"{self.describe(min(both, default=0))} has two coarse classes.")
         return tuple(sorted(inside - {-1}))
 
     def _coarse_labels(self) -> Indices:
@@ -82,8 +82,8 @@ class Labeling:
             )
         return self.coarse_train
 
-    def called(self, label: int) -> str:
-        """A class as errors name it."""
+    def describe(self, label: int) -> str:
+        """A class as messages name it: "Class 3 (cat)"."""
         name = f" ({self.class_names[label]})" if label < len(self.class_names) else ""
         return f"Class {label}{name}"
 
@@ -96,7 +96,7 @@ class Labeling:
         return np.flatnonzero(self.train == label)
 
     def official_test(self, classes: Iterable[int] | None = None) -> Indices:
-        """The official test images of some classes, or of all; those without a label judge nothing.
+        """The labeled official test images of some classes, or of all.
 
         Raises:
             InputError: there is no official test set.
@@ -109,38 +109,39 @@ class Labeling:
         wanted = self.test >= 0 if classes is None else np.isin(self.test, sorted(classes))
         return np.flatnonzero(wanted)
 
-    def need(self, label: int, has: int, wanted: int, remedy: str, where: str = "") -> None:
-        """Refuse to take more images of a class than there are."""
+    def check_enough(self, label: int, has: int, wanted: int, remedy: str, where: str = "") -> None:
+        """Refuse a split that wants more images of a class than there are."""
         require(
             has >= wanted,
-            f"{self.called(label)} has {has:,} images{where}, but {wanted:,} are wanted: {remedy}.",
+            f"{self.describe(label)} has {has:,} images{where}, but {wanted:,} are wanted: "
+            f"{remedy}.",
         )
 
 
-def in_drawn_order(data: Labeling, seed: int) -> list[Indices]:
-    """The images of each class in an order of the seed's: our draws, where no peer's code has any.
+def shuffle_classes(data: Labeling, seed: int) -> list[Indices]:
+    """Shuffle the training images of each class, for protocols without draws of their own.
 
-    Every training image draws one number of 64 bits, in file order, from PCG64, whose stream NumPy
-    guarantees (that of `Generator.permutation` it does not); a class's images go by their numbers.
+    Every training image, in file order, draws a 64-bit number from PCG64, and the images of a class
+    are sorted by their numbers. NumPy guarantees PCG64's stream, but not `Generator.permutation`.
     """
     numbers = np.random.PCG64(seed).random_raw(len(data.train))
     by_class = (data.members(label) for label in range(data.num_classes))
     return [members[np.argsort(numbers[members], kind="stable")] for members in by_class]
 
 
-def evenly(total: int, classes: int) -> list[int]:
-    """A number of images spread over classes: the first ones get one more where it is uneven."""
+def spread_evenly(total: int, classes: int) -> list[int]:
+    """Divide a number of images among classes; the first ones get one more if it is uneven."""
     return [total // classes + (place < total % classes) for place in range(classes)]
 
 
 def all_but(size: int, *parts: Indices) -> Indices:
-    """The indices below a size that are in no part."""
+    """The indices below `size` that are in none of the parts."""
     left = np.ones(size, bool)
     for part in parts:
         left[part] = False
     return np.flatnonzero(left)
 
 
-def joined(parts: Iterable[Indices]) -> Indices:
-    """Several lists of indices as one."""
+def join(parts: Iterable[Indices]) -> Indices:
+    """Concatenate arrays of indices."""
     return np.concatenate([np.empty(0, np.int64), *parts])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from protofission.core.errors import require
-from protofission.data.splits.labeling import Labeling, all_but, joined
+from protofission.data.splits.labeling import Labeling, all_but, join
 from protofission.data.splits.spec import Parts, SplitSpec, check_share, first_classes
 from protofission.data.splits.split import Indices
 
@@ -17,18 +17,18 @@ from protofission.data.splits.split import Indices
 class OrcaSplit(SplitSpec):
     """ORCA's: the first classes are seen, each seen image is labeled by a draw of its own.
 
-    As its code: NumPy's legacy generator is drawn once for each *seen* image in file order; a draw
-    below `labeled_share` makes it labeled. The rest is the unlabeled pool, and the test set. Images
-    without a label are in the pool only.
+    As in its code, NumPy's legacy generator draws one number for each *seen* image in file order; a
+    number below `labeled_share` makes the image labeled. The rest is the unlabeled pool, and the
+    test set as well. Images without a label are in the pool only.
     """
 
     name: str = field(default="orca", init=False)
     num_seen: int | None = None
-    """S: the first S classes are seen; half of them where none is given."""
+    """S: the first S classes are seen; by default half of them."""
     labeled_share: float = 0.5
-    """The chance of a seen image to be labeled."""
+    """The chance that a seen image is labeled."""
     pool_has_labeled: bool = False
-    """Whether the labeled images are in the pool as well (FixMatch's habit); never in the test."""
+    """Whether the labeled images are in the pool as well, as in FixMatch; never in the test set."""
 
     def _check(self) -> None:
         check_share("labeled_share", self.labeled_share)
@@ -45,14 +45,15 @@ class OrcaSplit(SplitSpec):
 class GcdSplit(SplitSpec):
     """GCD's and SimGCD's: half of the seen images are labeled, whatever their class.
 
-    As their code: the first 80 of 100 classes are seen, the first half otherwise; of the n seen
-    images, `int(labeled_share * n)` are drawn by NumPy's legacy generator. The rest is the pool, on
-    which their tables are judged too. Their code always draws with seed 0; here the seed counts.
+    As in their code, the first 80 of 100 classes are seen, the first half otherwise; of the n seen
+    images, `int(labeled_share * n)` are drawn by NumPy's legacy generator and labeled. The rest is
+    the pool and, as in their tables, the test set. Their code always draws with seed 0; here the
+    seed counts.
     """
 
     name: str = field(default="gcd", init=False)
     num_seen: int | None = None
-    """S: the first S classes are seen; 80 of 100, half of any other number, where none is given."""
+    """S: the first S classes are seen; by default 80 of 100, or half of any other number."""
     labeled_share: float = 0.5
     """The share of the seen images that are labeled."""
 
@@ -70,22 +71,22 @@ class GcdSplit(SplitSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenLdnSplit(SplitSpec):
-    """OpenLDN's: a share of each seen class is labeled; judged on the official test set.
+    """OpenLDN's: a share of each seen class is labeled; the test set is the official one.
 
-    As its code: each class, the novel ones too, is shuffled by NumPy's legacy generator; the first
-    `ceil(labeled_share * n)` images of a seen class are labeled, the last `int(validation_share *
-    n)` of every class, but one at least, are validation; the rest, and images without a label, are
-    the pool. Its code draws anew in every run: the seed is ours. There, labeled images can be
-    validation images as well; here that is refused.
+    As in its code, each class, novel ones included, is shuffled by NumPy's legacy generator. Of its
+    n images, the first `ceil(labeled_share * n)` are labeled if it is seen, and the last
+    `int(validation_share * n)`, at least one, are validation images. The rest, and images without a
+    label, are the pool. Its code draws anew in every run: the seed is ours. There, labeled images
+    can be validation images as well; here that is refused.
     """
 
     name: str = field(default="openldn", init=False)
     num_seen: int | None = None
-    """S: the first S classes are seen; half of them, rounded up, where none is given."""
+    """S: the first S classes are seen; by default half of them, rounded up."""
     labeled_share: float = 0.5
     """The share of each seen class that is labeled."""
     validation_share: float = 0.01
-    """The share of every class that is left out of training."""
+    """The share of every class that is held out for validation."""
 
     def _check(self) -> None:
         check_share("labeled_share", self.labeled_share)
@@ -101,7 +102,7 @@ class OpenLdnSplit(SplitSpec):
             generator.shuffle(order)
             wanted = math.ceil(len(order) * self.labeled_share) if label in seen else 0
             left_out = max(int(len(order) * self.validation_share), 1)
-            data.need(
+            data.check_enough(
                 label,
                 len(order),
                 max(wanted, label in seen) + left_out,
@@ -109,7 +110,7 @@ class OpenLdnSplit(SplitSpec):
             )
             labeled.append(order[:wanted])
             validation.append(order[len(order) - left_out :])
-        chosen, left = joined(labeled), joined(validation)
+        chosen, left = join(labeled), join(validation)
         return Parts(
             seen=seen,
             labeled=chosen,
@@ -123,10 +124,11 @@ class OpenLdnSplit(SplitSpec):
 def _pool_is_test(
     data: Labeling, seen: tuple[int, ...], labeled: Indices, pool_has_labeled: bool
 ) -> Parts:
+    """The parts of a protocol whose test set is the pool; each seen class needs a labeled image."""
     for label in seen:
         require(
             bool((data.train[labeled] == label).any()),
-            f"{data.called(label)} has no labeled image among its {len(data.members(label)):,}: "
+            f"{data.describe(label)} has no labeled image among its {len(data.members(label)):,}: "
             "raise labeled_share or add images.",
         )
     rest = all_but(len(data.train), labeled)

@@ -1,4 +1,4 @@
-"""A protocol by its options: a frozen value that makes the split of any data set it fits."""
+"""The base of all protocols: a frozen value with options that makes the split of a data set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protofission.data.splits.split import PARTS, Indices, Split, no_indices
 
 @dataclass(frozen=True)
 class Parts:
-    """What a protocol decides; the indices may come in any order."""
+    """The parts of a split as a protocol draws them; the indices may be in any order."""
 
     seen: tuple[int, ...]
     labeled: Indices
@@ -36,9 +36,9 @@ class SplitSpec(ABC):
     """
 
     name: str = field(default="", init=False)
-    """Of the protocol, in SPLITS; it comes with the class."""
+    """The protocol's name in SPLITS; fixed by the class."""
     seed: int = 0
-    """Of the split alone: runs of several seeds share their images."""
+    """The split's alone: runs with different seeds of their own share it."""
     classes: ClassVar[Literal["fine", "coarse"]] = "fine"
 
     def __post_init__(self) -> None:
@@ -48,20 +48,20 @@ class SplitSpec(ABC):
 
     @abstractmethod
     def _check(self) -> None:
-        """Refuse options that no data set could fit."""
+        """Refuse options that fit no data set."""
 
     @abstractmethod
     def _parts(self, data: Labeling) -> Parts:
-        """Decide for each image."""
+        """Assign the images of a data set to parts."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """All fields but name and seed."""
+        """The fields other than name and seed."""
         names = (item.name for item in dataclasses.fields(self))
         return {name: getattr(self, name) for name in names if name not in ("name", "seed")}
 
     def split(self, data: Labeling) -> Split:
-        """The split of a data set.
+        """Make the split of a data set.
 
         Raises:
             InputError: the data set has no such classes, or too few images of one.
@@ -81,25 +81,26 @@ class SplitSpec(ABC):
             options=self.options,
             sizes={"train": len(data.train), "test": 0 if data.test is None else len(data.test)},
             counts={
-                part: per_class(labels[part][indices[part]], data.num_classes) for part in PARTS
+                part: count_per_class(labels[part][indices[part]], data.num_classes)
+                for part in PARTS
             },
             **indices,
         )
 
 
-def per_class(labels: Indices, num_classes: int) -> tuple[int, ...]:
-    """How many labels each class has."""
+def count_per_class(labels: Indices, num_classes: int) -> tuple[int, ...]:
+    """The number of labels of each class."""
     return tuple(np.bincount(labels[labels >= 0], minlength=num_classes).tolist())
 
 
 def check_share(name: str, share: float, *, ends: Literal["", "0", "1", "01"] = "") -> None:
-    """Refuse a share outside 0 to 1; `ends` says which of the two ends are allowed."""
+    """Refuse a share outside 0 to 1; `ends` names the ends that are allowed."""
     inside = 0 < share < 1 or (share == 0 and "0" in ends) or (share == 1 and "1" in ends)
     require(inside, f"{name} = {share} must lie between 0 and 1.")
 
 
 def check_counts(least: int = 0, **counts: int | None) -> None:
-    """Refuse numbers below the least, or beyond any data set; none is allowed."""
+    """Refuse numbers below `least`, or beyond any data set; None is allowed."""
     for name, count in counts.items():
         require(
             count is None or least <= count < 2**40,
@@ -108,7 +109,7 @@ def check_counts(least: int = 0, **counts: int | None) -> None:
 
 
 def first_classes(num_seen: int | None, default: int, num_classes: int) -> tuple[int, ...]:
-    """The first classes, which are the seen ones."""
+    """The first `num_seen` classes, by default the first `default`: the seen ones."""
     seen = default if num_seen is None else num_seen
     require(
         1 <= seen <= num_classes,
@@ -117,8 +118,8 @@ def first_classes(num_seen: int | None, default: int, num_classes: int) -> tuple
     return tuple(range(seen))
 
 
-def chosen_classes(seen_classes: tuple[int, ...], num_classes: int) -> tuple[int, ...]:
-    """The seen classes as a user names them, in order."""
+def check_classes(seen_classes: tuple[int, ...], num_classes: int) -> tuple[int, ...]:
+    """The seen classes that the user names, sorted; refused if unknown or named twice."""
     beyond = [label for label in seen_classes if not 0 <= label < num_classes]
     require(
         not beyond,
@@ -132,8 +133,8 @@ def chosen_classes(seen_classes: tuple[int, ...], num_classes: int) -> tuple[int
     return tuple(sorted(seen_classes))
 
 
-def build(kind: type[SplitSpec], options: Mapping[str, object]) -> SplitSpec:
-    """A protocol with some options, each given as a value or as text."""
+def build_spec(kind: type[SplitSpec], options: Mapping[str, object]) -> SplitSpec:
+    """Build a protocol from options, each given as a value or as text."""
     known = [item.name for item in dataclasses.fields(kind) if item.init]
     hints = get_type_hints(kind)
     for key in options:

@@ -1,4 +1,4 @@
-"""A split: which images are labeled, which form the pool, which judge. Indices, nothing else."""
+"""A split: the indices of the labeled, unlabeled, validation and test images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Indices = NDArray[np.int64]
 
 PARTS = ("labeled", "unlabeled", "validation", "test")
-"""The lists of indices that a split holds."""
+"""The arrays of indices that a split holds."""
 
 
 def no_indices() -> Indices:
@@ -23,10 +23,10 @@ def no_indices() -> Indices:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Indices into a data set, the same for the same name, options and seed on every machine.
+    """Indices into a data set: name, options and seed give the same ones on every machine.
 
-    Parts are sets: their indices ascend. Seen and novel classes together are all classes, whether
-    or not the pool holds images of each.
+    The indices of a part ascend. Seen and novel classes together are all classes, whether or not
+    the pool holds images of each.
     """
 
     name: str
@@ -36,22 +36,22 @@ class Split:
     labeled: Indices
     unlabeled: Indices
     test: Indices
-    """Into the training images or the official test images, as `test_on` says."""
+    """Indices into the training images or the official test images, as `test_on` says."""
     test_on: Literal["train", "test"] = "train"
     validation: Indices = field(default_factory=no_indices)
-    """Labeled images that training does not get; empty where the protocol has none."""
+    """Labeled images that are held out of training; empty if the protocol has none."""
     classes: Literal["fine", "coarse"] = "fine"
-    """Which labels of the data set the classes are."""
+    """The labels of the data set that the classes are."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """With name and seed, all that determines the split of a data set."""
+    """The protocol's options, which with name and seed determine the split."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """How many images the data set has, by "train" and "test"."""
+    """The number of images of the data set, by "train" and "test"."""
     counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Images of each class, by part; images without a label are not counted."""
+    """The number of images of each class, by part; those without a label are not counted."""
 
     @property
     def sha256(self) -> str:
-        """The fingerprint of the split: of its classes and of the indices in their order."""
+        """The fingerprint of its classes and indices."""
         digest = hashlib.sha256()
         parts = [self.seen_classes, self.novel_classes, self.labeled, self.unlabeled, self.test]
         beyond = (len(self.validation), self.test_on, self.classes) != (0, "train", "fine")
@@ -63,7 +63,7 @@ class Split:
         return digest.hexdigest()
 
     def manifest(self) -> dict[str, Any]:
-        """What identifies the split, as plain values."""
+        """Name, options, seed, classes, counts and fingerprint as JSON values, without indices."""
         return {
             "name": self.name,
             "options": {
@@ -81,11 +81,8 @@ class Split:
             "sha256": self.sha256,
         }
 
-    def renumbered(self, labels: Indices) -> Indices:
-        """Labels with the seen classes first, in the split's order, then the novel ones.
-
-        An image without a label, -1, stays one.
-        """
+    def renumber(self, labels: Indices) -> Indices:
+        """Renumber labels: seen classes first, in the split's order, then novel ones; -1 stays."""
         order = np.asarray(self.seen_classes + self.novel_classes)
         places = np.full(len(order) + 1, -1)  # the last place is what -1 points to
         places[order] = np.arange(len(order))

@@ -1,1 +1,1 @@
-"""The feature store: features of several views of every image, memory-mapped."""
+"""The feature store: features of several views of every image, computed once, memory-mapped."""

@@ -1,4 +1,4 @@
-"""Features that were computed elsewhere, as a store."""
+"""Make a store of features that were computed elsewhere."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from protofission.core.errors import InputError, require, unknown
 from protofission.core.records import ViewName
 from protofission.data.image_sets import Labels
 from protofission.data.readers.image_cache import digest
-from protofission.data.store.manifest import Block, Features, Part, Plan, fingerprint
+from protofission.data.store.manifest import Block, Features, Part, StorePlan, fingerprint
 from protofission.data.store.mapped_arrays import release
 from protofission.data.store.reader import Store
-from protofission.data.store.useless_features import Faults
+from protofission.data.store.unusable_features import UnusableFeatures
 from protofission.data.store.writer import Computed, fill
 
 
@@ -30,12 +30,15 @@ def store_features(
     test_labels: Any = None,
     name: str = "features",
 ) -> Store:
-    """Features that were computed elsewhere as a store.
+    """Make a store of features that were computed elsewhere.
 
     Args:
-        views: (images, D), or (images, versions, D), by view; a plain one is among them.
-        labels: (images,) whole numbers, places in `class_names`, or -1.
-        test: (images, D), plain features that judge, if there are any, with their labels.
+        folder: the store's.
+        views: (images, D) or (images, versions, D) floats, by view; "plain" must be among them.
+        labels: (images,) whole numbers, indices into `class_names`, or -1 for none.
+        test: (images, D), the plain features of test images, if there are any.
+        test_labels: their labels.
+        name: of the data set.
     """
     given: dict[str, dict[ViewName, Any]] = {"train": dict(views)}
     truth = {"train": _whole_labels(labels, len(class_names))}
@@ -49,7 +52,7 @@ def store_features(
     }
     require(
         ("train", "plain") in arrays,
-        "Features want a plain view, by which a model is judged: add it.",
+        "Features want a plain view, on which a model is evaluated: add it.",
     )
     (wide,) = arrays["train", "plain"].shape[2:]
     for (part, view), array in arrays.items():
@@ -64,7 +67,7 @@ def store_features(
         parts = (_cut(array, start, start + size) for start in range(0, len(array), size))
         content[f"{part}-{view}"] = [digest(values.tobytes()) for values in parts]
     known = {"kind": "given", "fingerprint": fingerprint(content)}
-    plan = Plan(
+    plan = StorePlan(
         data={**known, "name": name, "shape": [wide]},
         encoder=known,
         augmentation=known,
@@ -82,9 +85,9 @@ def store_features(
             views = plan.parts[part].views
             yield Block(part, start, stop), {v: _cut(arrays[part, v], start, stop) for v in views}
 
-    faults = Faults(plan, {})
+    faults = UnusableFeatures(plan, {})
     for block, own in compute(list(plan.blocks())):
-        faults.found_in(block, own)
+        faults.check_block(block, own)
     faults.refuse()  # before anything is written
     return fill(Path(folder).expanduser(), plan, truth, compute)
 
@@ -105,7 +108,7 @@ def _whole_labels(labels: Any, classes: int) -> Labels:
 
 
 def _versions(part: str, view: ViewName, features: Any, rows: int) -> NDArray[Any]:
-    """(images, versions, D) of what was given."""
+    """The features of a view as (images, versions, D)."""
     if view not in get_args(ViewName):
         raise unknown("view", view, get_args(ViewName))
     try:
@@ -129,8 +132,8 @@ def _versions(part: str, view: ViewName, features: Any, rows: int) -> NDArray[An
 
 
 def _cut(array: NDArray[Any], start: int, stop: int) -> Features:
-    """Some rows in half precision, of which nothing else stays in memory."""
-    with np.errstate(over="ignore"):  # what becomes infinite is refused by image
+    """Some rows in half precision; the pages of the others are released."""
+    with np.errstate(over="ignore"):  # images with infinite features are refused later
         rows = np.array(array[start:stop]).astype(np.float16)
     release(array)
     return rows

@@ -1,4 +1,4 @@
-"""What a store holds and what it was made of: the plan, the manifest that says so, the journal."""
+"""The files that describe a store: the manifest with its plan, and the journal of blocks."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ JOURNAL = "blocks.jsonl"
 MEND = "give the command that made the store again, and only what is lost is made anew"
 
 MOST_BYTES = 2**30
-"""Of a manifest, or of a journal."""
-MOST = 2**60
-"""Bytes of a view."""
+"""The size limit of a manifest or a journal."""
+MOST_VIEW_BYTES = 2**60
+"""The size limit of the features of a view."""
 
 Features = NDArray[np.float16]
-Counts = dict[ViewName, int]
-"""Versions of each view."""
+VersionCounts = dict[ViewName, int]
+"""The number of versions of each view."""
 
 
 class Block(NamedTuple):
-    """Some consecutive images of a part: what is computed, written and verified at once."""
+    """Consecutive images of a part, which are computed, written and verified together."""
 
     part: str
     start: int
@@ -46,33 +46,33 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """The images of a data set that are for training, or for judging."""
+    """The training images of a data set, or its test images."""
 
     rows: int
-    views: Counts
+    views: VersionCounts
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a store holds, and what it was made of."""
+class StorePlan:
+    """The contents of a store, and the data, encoder and augmentation it is made of."""
 
     data: dict[str, Any]
-    """The name of the data set, the shape of an image, and a fingerprint."""
+    """The name of the data set, the shape of an image, and the fingerprint of all images."""
     encoder: dict[str, Any]
-    """As `Encoder.describe` has it."""
+    """The result of `Encoder.describe`."""
     augmentation: dict[str, Any]
-    """What made the views, the seed, and a fingerprint."""
+    """The name and options of the views, the seed, and a fingerprint."""
     item: tuple[int, ...]
-    """The shape of what stands for one view of one image."""
+    """The shape of the features of one view of one image."""
     parts: dict[str, Part]
-    """train, and test where there are official test images."""
+    """"train", and "test" if there are official test images."""
     block: int
-    """Images of a block."""
+    """The number of images of a block."""
     class_names: tuple[str, ...]
     coarse_names: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Refuse what no store of ours holds."""
+        """Refuse a plan that this program would not write."""
         _check_shape(self.item, "item")
         names = set(self.parts)
         require({"train"} <= names <= {"train", "test"}, "parts are train and test.")
@@ -80,9 +80,9 @@ class Plan:
             require("plain" in part.views, f"parts.{name}.views.plain is missing.")
             require(part.rows >= 0, f"parts.{name}.rows = {part.rows} is below 0.")
             for view, versions in part.views.items():
-                size = size_of((max(part.rows, 1), versions, *self.item))
+                size = feature_bytes((max(part.rows, 1), versions, *self.item))
                 require(
-                    view in get_args(ViewName) and versions >= 1 and size < MOST,
+                    view in get_args(ViewName) and versions >= 1 and size < MOST_VIEW_BYTES,
                     f"parts.{name}.views.{printable(view)} = {versions} is no view of a store.",
                 )
         require(self.block >= 1, f"block = {self.block} is below 1.")
@@ -93,48 +93,48 @@ class Plan:
         _check_shape(shape, "data.shape")
 
     def files(self) -> dict[str, int]:
-        """The files that a finished store has at least, and of how many blocks each is."""
+        """The number of blocks of each file of labels and features of a finished store."""
         found = {}
         for name, part in self.parts.items():
             found[label_file(name)] = 1
             for view in part.views:
-                found[file_of(name, view)] = -(-part.rows // self.block)
+                found[view_file(name, view)] = -(-part.rows // self.block)
         return found
 
     def blocks(self) -> Iterator[Block]:
-        """All of them, in order."""
+        """All blocks, in order."""
         for name, part in self.parts.items():
             for start in range(0, part.rows, self.block):
                 yield Block(name, start, min(start + self.block, part.rows))
 
     def number_of_blocks(self) -> int:
-        """How many there are."""
+        """The number of all blocks."""
         return sum(-(-part.rows // self.block) for part in self.parts.values())
 
     def has(self, block: Block) -> bool:
-        """Whether a block is one of them."""
+        """Whether a block is one of this plan."""
         rows = self.parts[block.part].rows if block.part in self.parts else 0
         starts = 0 <= block.start < rows and block.start % self.block == 0
         return starts and block.stop == min(block.start + self.block, rows)
 
     def shape(self, part: str, view: ViewName) -> tuple[int, ...]:
-        """Of the array of a view."""
+        """The shape of the features of a view, (images, versions, ...)."""
         return (self.parts[part].rows, self.parts[part].views[view], *self.item)
 
     @property
     def identity(self) -> str:
-        """What two plans have in common that do not differ."""
+        """A digest of all that features depend on; equal for plans without `differences`."""
         parts = {name: [part.rows, part.views] for name, part in self.parts.items()}
         return fingerprint(self.fingerprints, self.item, parts, self.block)
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Of the data, the encoder and the augmentation: a run is on one set of them."""
+        """The fingerprints of data, encoder and augmentation; a run keeps to one set of them."""
         made_of = {"data": self.data, "encoder": self.encoder, "augmentation": self.augmentation}
         return {name: str(value["fingerprint"]) for name, value in made_of.items()}
 
-    def differences(self, other: Plan) -> list[str]:
-        """In what two plans differ, in words; what images and encoder are called is no matter."""
+    def differences(self, other: StorePlan) -> list[str]:
+        """The differences of two plans, in words; names of data and encoder are not compared."""
         here, there = self.fingerprints, other.fingerprints
         words = {"data": "other images or labels", "encoder": "another encoder"}
         found = [words.get(name, "other views") for name in here if here[name] != there[name]]
@@ -148,58 +148,63 @@ class Plan:
 
 
 def _check_shape(sides: tuple[int, ...], place: str) -> None:
-    """Refuse what is neither the shape of features nor that of an image or of maps."""
+    """Refuse a shape other than that of a feature vector, an image or feature maps."""
     require(
         len(sides) in (1, 3) and all(1 <= side < 2**31 for side in sides),
         f"{place} = {printable(str(list(sides)))[:60]} is no shape.",
     )
 
 
-def file_of(part: str, view: str) -> str:
-    """The file of a view."""
+def view_file(part: str, view: str) -> str:
+    """The file of the features of a view."""
     return f"{part}-{view}.npy"
 
 
 def label_file(name: str) -> str:
-    """The file of the labels of a part, or of its coarse ones."""
+    """The file of the labels of a part; "-coarse" after its name for the coarse ones."""
     return f"labels/{name}.npy"
 
 
 def fingerprint(*parts: Any) -> str:
-    """One digest of plain values and of digests."""
+    """The SHA-256 of JSON values."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
-    """The beginning of an .npy file; it has room for any count, so that it can be rewritten."""
+    """The header of an .npy file; its length is the same for any count, so it can be rewritten."""
     content = BytesIO()
     header = {"descr": kind, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(content, header)
     return content.getvalue()
 
 
-def size_of(shape: tuple[int, ...]) -> int:
-    """The bytes of an array of features."""
+def feature_bytes(shape: tuple[int, ...]) -> int:
+    """The size of an array of features in bytes."""
     return FEATURE_BYTES * math.prod(shape)
 
 
-Manifest = tuple[Plan, dict[str, list[str]] | None]
-"""A plan, and the digests once it is carried out."""
+StoreManifest = tuple[StorePlan, dict[str, list[str]] | None]
+"""A plan, and the digests of its files once the store is finished."""
 
 
 class DamagedManifestError(InputError):
-    """A manifest that is not as it was written."""
+    """The manifest was edited or damaged."""
 
 
 class OtherVersionError(InputError):
-    """A manifest of another version of protofission."""
+    """The manifest has another version than this program reads."""
 
 
-def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder, if it has one."""
+def read_store_manifest(folder: Path) -> StoreManifest | None:
+    """Read the manifest of a folder; None if it has none.
+
+    Raises:
+        DamagedManifestError: it was edited or damaged.
+        OtherVersionError: it has another version.
+    """
     path = folder / "manifest.json"
     try:
-        return parsed_manifest(read_json(path, dict[str, Any], most=MOST_BYTES))
+        return parse_manifest(read_json(path, dict[str, Any], most=MOST_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OtherVersionError:
@@ -211,8 +216,12 @@ def read_manifest(folder: Path) -> Manifest | None:
     raise DamagedManifestError(f"{path} was edited or damaged{why}: {MEND}.")
 
 
-def parsed_manifest(content: dict[str, Any]) -> Manifest:
-    """A manifest from JSON; whatever is not as we write it is an InputError."""
+def parse_manifest(content: dict[str, Any]) -> StoreManifest:
+    """Check a manifest that was read from JSON.
+
+    Raises:
+        InputError: it is not as `manifest_text` writes it.
+    """
     seal = content.pop("seal", None)
     require(seal == fingerprint(content), "its seal does not fit.")
     version, digests = content.pop("version", None), content.pop("digests", None)
@@ -221,7 +230,7 @@ def parsed_manifest(content: dict[str, Any]) -> Manifest:
             f"The store is of version {printable(str(version))[:20]}, and this protofission reads "
             f"{VERSION}: update it, or make the store again."
         )
-    plan = typed(content, Plan, "")
+    plan = typed(content, StorePlan, "")
     plan.check()
     if digests is None:
         return plan, None
@@ -234,31 +243,31 @@ def parsed_manifest(content: dict[str, Any]) -> Manifest:
     return plan, {name: list(values) for name, values in found.items()}
 
 
-def as_manifest(plan: Plan, digests: dict[str, list[str]] | None) -> str:
-    """A manifest as text, sealed by a fingerprint of the rest of it."""
+def manifest_text(plan: StorePlan, digests: dict[str, list[str]] | None) -> str:
+    """The text of a manifest, with a seal: the fingerprint of its other entries."""
     content = {"version": VERSION, **asdict(plan), "digests": digests}
-    content = json.loads(json.dumps(content))  # as it will be read
+    content = json.loads(json.dumps(content))  # the values as they will be read
     return json.dumps({**content, "seal": fingerprint(content)}, indent=1)
 
 
-class Entry(NamedTuple):
-    """A line of the journal."""
+class JournalEntry(NamedTuple):
+    """A line of the journal: a finished block."""
 
     plan: str
-    """Its identity."""
+    """The identity of the plan."""
     block: Block
     digests: dict[ViewName, str]
-    """Of each view."""
+    """The digest of each view."""
 
     def line(self) -> bytes:
-        """As it is written."""
+        """The entry as a line of JSON."""
         content = {"plan": self.plan, **self.block._asdict(), "digests": self.digests}
         return json.dumps(content).encode() + b"\n"
 
 
 @dataclass(frozen=True)
-class _Line:
-    """An entry in JSON."""
+class _JournalLine:
+    """The JSON of a line."""
 
     plan: str
     part: str
@@ -267,8 +276,8 @@ class _Line:
     digests: dict[str, str]
 
 
-def read_journal(folder: Path) -> list[Entry]:
-    """The blocks that were written, as far as the journal can be read."""
+def read_journal(folder: Path) -> list[JournalEntry]:
+    """Read the entries of the journal; lines that cannot be read are skipped."""
     try:
         lines = read_plain(folder / JOURNAL, MOST_BYTES).splitlines()
     except OSError:
@@ -276,16 +285,16 @@ def read_journal(folder: Path) -> list[Entry]:
     found = []
     for line in lines:
         try:  # the last line may be cut short
-            entry = typed(parsed_json(line), _Line, "")
+            entry = typed(parsed_json(line), _JournalLine, "")
         except InputError:
             continue
         block = Block(entry.part, entry.start, entry.stop)
-        found.append(Entry(entry.plan, block, cast(dict[ViewName, str], entry.digests)))
+        found.append(JournalEntry(entry.plan, block, cast(dict[ViewName, str], entry.digests)))
     return found
 
 
-def finished_blocks(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
-    """The blocks of a plan that were written, with the digest of each view."""
+def finished_blocks(folder: Path, plan: StorePlan) -> dict[Block, dict[ViewName, str]]:
+    """The blocks of a plan that the journal lists, with the digest of each view."""
     return {
         entry.block: entry.digests
         for entry in read_journal(folder)

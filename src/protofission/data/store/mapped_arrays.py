@@ -1,4 +1,4 @@
-"""Arrays that lie in files: their pages count as memory of the process until they are released."""
+"""Memory-mapped arrays: pages that were read count as memory of the process until released."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 FAULT = 2**21
-"""Bytes that the touch of one byte may bring in: a large page."""
+"""Bytes that reading one byte may bring into memory: a large page."""
 
 
 def release(array: NDArray[Any]) -> None:
-    """Give back the pages of a memory-mapped array; what is read again comes from the file."""
+    """Release the pages of a memory-mapped array; later reads come from the file again."""
     pages = getattr(array, "_mmap", None)
     if isinstance(array, np.memmap) and pages is not None and hasattr(pages, "madvise"):
         pages.madvise(mmap.MADV_DONTNEED)
 
 
-class Rows:
-    """Rows of a memory-mapped array by number, of which a bounded part is held in memory."""
+class MappedRows:
+    """Reads rows of a memory-mapped array by number, and keeps a bounded part of it in memory."""
 
     def __init__(self, array: NDArray[Any], bound: int) -> None:
-        """The array as it is where it is no larger than `bound` bytes."""
+        """An array of at most `bound` bytes may be in memory as a whole."""
         self.array = array
         touched = FAULT + array[:1].nbytes
         self._at_once = None if array.nbytes <= bound else max(1, bound // touched)
 
     def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """A copy of some rows."""
+        """A copy of the rows of these numbers."""
         if self._at_once is None or not len(rows):
             return self.array.take(rows, 0)
         found = np.empty((len(rows), *self.array.shape[1:]), self.array.dtype)

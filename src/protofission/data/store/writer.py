@@ -1,4 +1,4 @@
-"""Filling a store, block by block: a killed process loses the blocks it was at, and no others."""
+"""Fill a store, block by block: a killed process loses only the blocks it was working on."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from protofission.data.store.manifest import (
     PATHS,
     Block,
     DamagedManifestError,
-    Entry,
     Features,
-    Manifest,
-    Plan,
-    as_manifest,
-    file_of,
+    JournalEntry,
+    StoreManifest,
+    StorePlan,
+    feature_bytes,
     finished_blocks,
     label_file,
+    manifest_text,
     npy_header,
     read_journal,
-    read_manifest,
-    size_of,
+    read_store_manifest,
+    view_file,
 )
 from protofission.data.store.reader import Store
-from protofission.data.store.useless_features import Faults
+from protofission.data.store.unusable_features import UnusableFeatures
 from protofission.system.plain_files import APPENDED, open_plain, write_all
 from protofission.system.whole_files import clear_partial, is_partial, locked, write_whole
 
@@ -43,14 +43,14 @@ BlockFeatures = dict[ViewName, Features]
 """(images, versions, ...) of each view of a block."""
 Computed = Generator[tuple[Block, BlockFeatures], None, None]
 Compute = Callable[[Sequence[Block]], Computed]
-"""The features of blocks, in any order."""
+"""Computes the features of blocks, in any order."""
 Paths = Mapping[str, Sequence[str]]
-"""Of the images of each part."""
+"""The files of the images, by part."""
 
 
 def fill(
     folder: Path,
-    plan: Plan,
+    plan: StorePlan,
     labels: Mapping[str, Labels],
     compute: Compute,
     progress: Progress | None = None,
@@ -58,20 +58,20 @@ def fill(
     paths: Paths | None = None,
     wait: bool = False,
 ) -> Store:
-    """The store of a plan: what is missing of it is computed, what is there and sound is kept.
+    """Fill the store of a plan: blocks that are there and sound are kept, the others computed.
 
     Args:
-        labels: by the name of their part, with "-coarse" for coarse ones.
-        paths: where the images of a part came from, if they were files.
-        wait: for another process that is filling the same folder.
+        labels: by part, with "-coarse" after the part's name for coarse ones.
+        paths: the files of the images, by part, if they were files.
+        wait: wait for another process that is filling the same folder, instead of a refusal.
 
     Raises:
-        InputError: the folder holds something else, features are of no use, or the disk is full.
+        InputError: the folder holds something else, features are unusable, or the disk is full.
     """
     check_destination(folder, plan)
     blocks = list(plan.blocks())
     total = sum(part.rows for part in plan.parts.values())
-    faults = Faults(plan, paths or {})
+    faults = UnusableFeatures(plan, paths or {})
     try:
         with locked(folder, wait=wait):
             clear_partial(folder / "labels")
@@ -84,7 +84,7 @@ def fill(
                 journal = opened.enter_context(open_plain(folder / JOURNAL, APPENDED))
                 files = {
                     (part, view): opened.enter_context(
-                        open_plain(folder / file_of(part, view), os.O_RDWR)
+                        open_plain(folder / view_file(part, view), os.O_RDWR)
                     )
                     for part, about in plan.parts.items()
                     for view in about.views
@@ -94,16 +94,16 @@ def fill(
                     progress(rows, total)
                 missing = [block for block in blocks if block not in done]
                 for block, features in opened.enter_context(closing(compute(missing))):
-                    if faults.found_in(block, features):
-                        continue  # to find all of them
+                    if faults.check_block(block, features):
+                        continue  # to find all unusable ones
                     done[block] = _write(block, features, plan, files)
-                    write_all(journal, Entry(plan.identity, block, done[block]).line())
+                    write_all(journal, JournalEntry(plan.identity, block, done[block]).line())
                     rows += block.stop - block.start
                     if progress:
                         progress(rows, total)
             faults.refuse()
             digests = {
-                file_of(part, view): [done[b][view] for b in blocks if b.part == part]
+                view_file(part, view): [done[b][view] for b in blocks if b.part == part]
                 for part, about in plan.parts.items()
                 for view in about.views
             }
@@ -112,7 +112,7 @@ def fill(
             if paths:
                 digests[PATHS] = [digest(_path_content(paths))]
             _write_journal(folder, plan, {block: done[block] for block in blocks})
-            write_whole(folder / "manifest.json", as_manifest(plan, digests).encode())
+            write_whole(folder / "manifest.json", manifest_text(plan, digests).encode())
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise InputError(
@@ -123,7 +123,7 @@ def fill(
     return Store.open(folder)
 
 
-def check_destination(folder: Path, plan: Plan | None = None) -> None:
+def check_destination(folder: Path, plan: StorePlan | None = None) -> None:
     """Refuse a folder that holds anything but a store, or a store of another plan."""
     require(
         folder.is_dir() or not folder.exists(), f"{folder} is a file: name a folder for the store."
@@ -150,10 +150,10 @@ def check_destination(folder: Path, plan: Plan | None = None) -> None:
         )
 
 
-def _manifest(folder: Path) -> Manifest | None:
-    """The manifest, if it is there and sound; none, where the journal can speak for it."""
+def _manifest(folder: Path) -> StoreManifest | None:
+    """Read the manifest; None if there is none, or if it is damaged and the journal is there."""
     try:
-        return read_manifest(folder)
+        return read_store_manifest(folder)
     except DamagedManifestError:
         if not read_journal(folder):
             raise InputError(
@@ -164,7 +164,7 @@ def _manifest(folder: Path) -> Manifest | None:
 
 
 def _is_finished(folder: Path) -> bool:
-    """Whether the store is complete, with labels that are its own."""
+    """Whether the store is complete, and its labels and paths are sound."""
     try:
         store = Store.open(folder)
         store.labeling()
@@ -174,14 +174,14 @@ def _is_finished(folder: Path) -> bool:
     return True
 
 
-def _sound(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
-    """The finished blocks whose bytes are still those that were written."""
+def _sound(folder: Path, plan: StorePlan) -> dict[Block, dict[ViewName, str]]:
+    """The finished blocks whose bytes still have their digests, with these."""
     found, claimed = _manifest(folder), finished_blocks(folder, plan)
     digests = found and found[1]
     if digests is not None:
         claimed |= {
             block: {
-                view: digests[file_of(block.part, view)][block.start // plan.block]
+                view: digests[view_file(block.part, view)][block.start // plan.block]
                 for view in plan.parts[block.part].views
             }
             for block in plan.blocks()
@@ -194,22 +194,22 @@ def _sound(folder: Path, plan: Plan) -> dict[Block, dict[ViewName, str]]:
                 files[path.name] = opened.enter_context(open_plain(path))
         for block, known in claimed.items():
             if all(
-                digest(_read(files.get(file_of(block.part, view)), plan, block, view)) == value
+                digest(_read(files.get(view_file(block.part, view)), plan, block, view)) == value
                 for view, value in known.items()
             ):
                 sound[block] = known
     return sound
 
 
-def _place(plan: Plan, block: Block, view: ViewName) -> tuple[int, int]:
-    """Where a block of a view begins in its file, and how many bytes it has."""
+def _place(plan: StorePlan, block: Block, view: ViewName) -> tuple[int, int]:
+    """The offset of a block in the file of a view, and its size, both in bytes."""
     shape = plan.shape(block.part, view)
-    row, begin = size_of(shape[1:]), len(npy_header("<f2", shape))
+    row, begin = feature_bytes(shape[1:]), len(npy_header("<f2", shape))
     return begin + block.start * row, (block.stop - block.start) * row
 
 
-def _read(file: BinaryIO | None, plan: Plan, block: Block, view: ViewName) -> bytes:
-    """What is there of a block; less where the file is cut short."""
+def _read(file: BinaryIO | None, plan: StorePlan, block: Block, view: ViewName) -> bytes:
+    """Read a block; fewer bytes if the file is cut short, none if it is missing."""
     if file is None:
         return b""
     place, size = _place(plan, block, view)
@@ -217,23 +217,23 @@ def _read(file: BinaryIO | None, plan: Plan, block: Block, view: ViewName) -> by
     return file.read(size)
 
 
-def _lay_out(folder: Path, plan: Plan, labels: Mapping[str, Labels], paths: Paths) -> None:
-    """The manifest, labels and paths, and a file of full size for each view."""
-    write_whole(folder / "manifest.json", as_manifest(plan, None).encode())
+def _lay_out(folder: Path, plan: StorePlan, labels: Mapping[str, Labels], paths: Paths) -> None:
+    """Write the manifest, labels and paths, and create a file of full size for each view."""
+    write_whole(folder / "manifest.json", manifest_text(plan, None).encode())
     for name, values in labels.items():
         write_whole(folder / label_file(name), _label_content(values))
     if paths:
         write_whole(folder / PATHS, _path_content(paths))
     for part, about in plan.parts.items():
         for view in about.views:
-            path, shape = folder / file_of(part, view), plan.shape(part, view)
+            path, shape = folder / view_file(part, view), plan.shape(part, view)
             require(
                 not path.is_symlink() and (path.is_file() or not path.exists()),
                 f"{path} is no plain file: delete it, and give the same command again.",
             )
             header = npy_header("<f2", shape)
             with open_plain(path, os.O_RDWR | os.O_CREAT) as file:
-                file.truncate(len(header) + size_of(shape))
+                file.truncate(len(header) + feature_bytes(shape))
                 file.write(header)
 
 
@@ -245,18 +245,20 @@ def _path_content(paths: Paths) -> bytes:
     return json.dumps({part: list(own) for part, own in paths.items()}).encode("ascii")
 
 
-def _write_journal(folder: Path, plan: Plan, done: Mapping[Block, dict[ViewName, str]]) -> None:
-    lines = (Entry(plan.identity, block, digests).line() for block, digests in done.items())
+def _write_journal(
+    folder: Path, plan: StorePlan, done: Mapping[Block, dict[ViewName, str]]
+) -> None:
+    lines = (JournalEntry(plan.identity, block, digests).line() for block, digests in done.items())
     write_whole(folder / JOURNAL, b"".join(lines))
 
 
 def _write(
     block: Block,
     features: BlockFeatures,
-    plan: Plan,
+    plan: StorePlan,
     files: Mapping[tuple[str, ViewName], BinaryIO],
 ) -> dict[ViewName, str]:
-    """Write a block's features to their places, down to the disk; their digests."""
+    """Write a block's features to their places on the disk; return their digests."""
     digests = {}
     for view in plan.parts[block.part].views:
         content = np.ascontiguousarray(features[view], "<f2").tobytes()

@@ -49,7 +49,7 @@ SUMMARIES: dict[str, Callable[[Floats, Floats], Floats]] = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class GridEntry:
     """A place of the grid: its runs, and the numbers of the finished ones."""
 
     runs: tuple[Run, ...] = ()
@@ -80,7 +80,7 @@ class Grid:
     """The entries of a suite by row, panel and x."""
 
     suite: Suite
-    entries: Mapping[Place, Entry]
+    entries: Mapping[Place, GridEntry]
 
     @cached_property
     def rows(self) -> list[str]:
@@ -128,9 +128,9 @@ class Grid:
         found = {c.x for c in self.suite.cases if c.panel == panel and row in (None, c.row)}
         return sorted(found, key=lambda x: -np.inf if x is None else x)
 
-    def entry(self, row: str, panel: str, x: float | None = None) -> Entry:
+    def entry(self, row: str, panel: str, x: float | None = None) -> GridEntry:
         """The entry of a place; one without runs if the suite has no such case."""
-        return self.entries.get((row, panel, x), Entry())
+        return self.entries.get((row, panel, x), GridEntry())
 
     def paper(self, row: str, panel: str, quantity: str) -> float:
         """The paper's number in the unit that is shown, or NaN; a point of a curve has none."""
@@ -183,7 +183,7 @@ def grid_of(suite: Suite, runs: Sequence[Run]) -> Grid:
     return Grid(suite, {place: _entry(suite, some) for place, some in found.items()})
 
 
-def _entry(suite: Suite, runs: Sequence[Run]) -> Entry:
+def _entry(suite: Suite, runs: Sequence[Run]) -> GridEntry:
     summaries = {}
     for run in runs:
         with suppress(InputError):  # a damaged one counts as not finished, and is listed as damaged
@@ -194,4 +194,4 @@ def _entry(suite: Suite, runs: Sequence[Run]) -> Entry:
         key: {seed: QUANTITIES[key].scaled_value(summary) for seed, summary in summaries.items()}
         for key in suite.quantities
     }
-    return Entry(tuple(runs), finished, numbers)
+    return GridEntry(tuple(runs), finished, numbers)

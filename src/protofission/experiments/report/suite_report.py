@@ -22,7 +22,7 @@ from protofission.experiments.report.formats import (
 from protofission.experiments.report.quantities import GLOSSARY
 from protofission.experiments.report.statistics import Sample
 from protofission.experiments.report.suite_figures import Drawing, drawings
-from protofission.experiments.report.suite_grid import Entry, Grid, grid_of
+from protofission.experiments.report.suite_grid import Grid, GridEntry, grid_of
 from protofission.experiments.report.suite_tables import (
     Table,
     anchors,
@@ -247,7 +247,7 @@ def _plain(content: Content) -> Plain:
 def _results(grid: Grid) -> Iterator[Plain]:
     entries = dict(grid.entries)
     for row, panel in () if grid.suite.axis else grid.suite.published:
-        entries.setdefault((row, panel, None), Entry())
+        entries.setdefault((row, panel, None), GridEntry())
     for (row, panel, x), entry in entries.items():
         for key in grid.columns:
             yield {

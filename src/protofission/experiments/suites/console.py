@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from protofission.core.errors import InputError
-from protofission.data.store.manifest import read_manifest
+from protofission.data.store.manifest import read_store_manifest
 from protofission.experiments.report.quantities import QUANTITIES
 from protofission.experiments.report.suite_report import write_report
 from protofission.experiments.suite import Run
@@ -154,7 +154,7 @@ def show_stores(setting: Setting, console: Console) -> None:
     if setting.tier != "features":
         return
     for dataset in setting.datasets:
-        manifest = read_manifest(setting.store(dataset))
+        manifest = read_store_manifest(setting.store(dataset))
         if manifest is not None and manifest[1] is not None:
             continue
         show_embedding(dataset, encoder_named(DEFAULT), setting.store(dataset), console)

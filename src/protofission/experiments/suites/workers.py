@@ -15,7 +15,8 @@ from queue import Empty
 from protofission.core.errors import InputError, require
 from protofission.data.datasets import Data
 from protofission.data.readers.image_cache import processors
-from protofission.data.store.reader import Store, StoredViews
+from protofission.data.store.reader import Store
+from protofission.data.store.stored_views import StoredViews
 from protofission.experiments.suite import Run
 from protofission.system.distributed import launched
 from protofission.system.whole_files import locked

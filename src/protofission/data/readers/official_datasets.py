@@ -1,4 +1,4 @@
-"""Official data sets: their files with md5, where they are downloaded, and where they lie."""
+"""Official data sets: their files with md5, their mirrors, and their folders on this machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from protofission.system.plain_files import read_plain
 DATA_VARIABLE = "PROTOFISSION_DATA"
 """The environment variable that names the folder of data sets."""
 MOST_BYTES = 2**30
-"""Of an official file."""
+"""The size limit of an official file."""
 
 
 @dataclass(frozen=True)
 class OfficialFile:
-    """A file that is known by its content."""
+    """A file of a data set, recognized by its md5."""
 
     name: str
     md5: str
@@ -27,24 +27,24 @@ class OfficialFile:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A data set that someone publishes."""
+class OfficialDataset:
+    """A published data set."""
 
     title: str
     folder: str
-    """What its folder is called."""
+    """The name of its folder."""
     files: tuple[OfficialFile, ...]
-    """What the folder holds."""
+    """The files in the folder."""
     mirrors: tuple[str, ...]
-    """Addresses to which a file's name is added."""
+    """Addresses to which a file's name is appended."""
     archive: OfficialFile | None = None
     """The tar file that holds the folder; without one, the files are downloaded themselves."""
     other_folders: tuple[str, ...] = ()
-    """What other libraries call its folder."""
+    """Names of its folder in other libraries."""
 
     @property
     def downloads(self) -> tuple[OfficialFile, ...]:
-        """What is downloaded."""
+        """The files to download: the archive, or the files themselves."""
         return (self.archive,) if self.archive else self.files
 
 
@@ -57,8 +57,8 @@ def _idx(images: str, labels: str, test_images: str, test_labels: str) -> tuple[
     )
 
 
-SOURCES: dict[str, Source] = {
-    "cifar10": Source(
+OFFICIAL_DATASETS: dict[str, OfficialDataset] = {
+    "cifar10": OfficialDataset(
         title="CIFAR-10",
         folder="cifar-10-batches-py",
         files=(
@@ -73,7 +73,7 @@ SOURCES: dict[str, Source] = {
         mirrors=("https://www.cs.toronto.edu/~kriz/",),
         archive=OfficialFile("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
     ),
-    "cifar100": Source(
+    "cifar100": OfficialDataset(
         title="CIFAR-100",
         folder="cifar-100-python",
         files=(
@@ -84,7 +84,7 @@ SOURCES: dict[str, Source] = {
         mirrors=("https://www.cs.toronto.edu/~kriz/",),
         archive=OfficialFile("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
     ),
-    "mnist": Source(
+    "mnist": OfficialDataset(
         title="MNIST",
         folder="mnist",
         files=_idx(
@@ -99,7 +99,7 @@ SOURCES: dict[str, Source] = {
         ),
         other_folders=("MNIST/raw",),
     ),
-    "fashion-mnist": Source(
+    "fashion-mnist": OfficialDataset(
         title="Fashion-MNIST",
         folder="fashion-mnist",
         files=_idx(
@@ -118,11 +118,11 @@ SOURCES: dict[str, Source] = {
 """Data sets that `fetch` can download."""
 
 
-def source_of(name: str) -> Source:
-    """The source of a data set by its name."""
-    if name not in SOURCES:
-        raise unknown("data set", name, SOURCES)
-    return SOURCES[name]
+def official_dataset(name: str) -> OfficialDataset:
+    """The official data set of a name."""
+    if name not in OFFICIAL_DATASETS:
+        raise unknown("data set", name, OFFICIAL_DATASETS)
+    return OFFICIAL_DATASETS[name]
 
 
 def cache_home() -> Path:
@@ -132,15 +132,15 @@ def cache_home() -> Path:
 
 
 def data_homes(folder: Path | str | None = None) -> tuple[Path, ...]:
-    """Where data sets are looked for: in `folder` if given, else the variable and the cache."""
+    """Folders to search for data sets: `folder`, or else $PROTOFISSION_DATA and the cache."""
     if folder is not None:
         return (Path(folder).expanduser(),)
     named = os.environ.get(DATA_VARIABLE)
     return ((Path(named).expanduser(),) if named else ()) + (cache_home(),)
 
 
-def spellings(name: str) -> tuple[str, ...]:
-    """How a file may be called: idx files come unpacked too, and with a dot for the first dash."""
+def possible_names(name: str) -> tuple[str, ...]:
+    """The names a file may have: idx files also come unpacked, and with a dot for one dash."""
     plain = name.removesuffix(".gz")
     if plain == name:
         return (name,)
@@ -149,15 +149,15 @@ def spellings(name: str) -> tuple[str, ...]:
 
 
 def find_folder(name: str, folder: Path | str | None = None) -> Path:
-    """The folder of a data set: in `folder`, else in $PROTOFISSION_DATA, else in the cache folder.
+    """Find the folder of a data set: in `folder`, or else $PROTOFISSION_DATA, or the cache folder.
 
-    In each of them it may be a subfolder of its usual name, or the folder itself.
+    In each of them it may be a subfolder of a usual name, or the folder itself.
     """
-    source, homes = source_of(name), data_homes(folder)
+    source, homes = official_dataset(name), data_homes(folder)
     for home in homes:
         for place in (source.folder, *source.other_folders, "."):
             found = home / place
-            files = (found / s for file in source.files for s in spellings(file.name))
+            files = (found / s for file in source.files for s in possible_names(file.name))
             if any(file.is_file() for file in files):
                 return found
     raise InputError(
@@ -167,8 +167,8 @@ def find_folder(name: str, folder: Path | str | None = None) -> Path:
 
 
 def remedy(name: str) -> str:
-    """What to do where a data set, or a part of it, is not there."""
-    source = SOURCES[name]
+    """The advice for a data set, or a file of it, that is missing."""
+    source = OFFICIAL_DATASETS[name]
     address = source.mirrors[0] + (source.archive.name if source.archive else "")
     return (
         f"run `protofission data fetch {name}`, or download {address} and name its folder "
@@ -177,11 +177,12 @@ def remedy(name: str) -> str:
 
 
 def official_bytes(name: str, file: OfficialFile, folder: Path) -> bytes:
-    """The content of a file of a data set, its md5 checked."""
+    """Read a file of a data set, and check its md5."""
     path = folder / file.name
     require(
         path.is_file(),
-        f"{SOURCES[name].title}'s file {file.name} is missing in {folder}: {remedy(name)}.",
+        f"{OFFICIAL_DATASETS[name].title}'s file {file.name} is missing in {folder}: "
+        f"{remedy(name)}.",
     )
     content = read_plain(path, MOST_BYTES)
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -1,6 +1,6 @@
-"""Augmentation as batched tensor functions: every image draws its own parameters.
+"""Views by affine maps, contrast, noise and cutouts, for images without color such as digits.
 
-An augmentation is a function of (images, generator): the same generator, the same views.
+A view is a function of (images, generator), and each image draws its own parameters.
 """
 
 from __future__ import annotations
@@ -22,30 +22,34 @@ class Augmentation:
     """A random affine map, then contrast, noise and a cutout; 0 leaves a part out."""
 
     shift: float = 0.0
-    """The largest shift, as a share of the image's side."""
+    """The largest shift, as a share of the side."""
     rotate: float = 0.0
-    """The largest turn, in degrees, to either side."""
+    """The largest rotation to either side, in degrees."""
     scale: float = 0.0
-    """Sizes are drawn from 1 - scale to 1 + scale."""
+    """Zoom factors are drawn from 1 - scale to 1 + scale."""
     shear: float = 0.0
     """The largest shear, to either side."""
     contrast: float = 0.0
-    """Brightness factors are drawn from 1 - contrast to 1 + contrast."""
+    """Factors on the pixels are drawn from 1 - contrast to 1 + contrast."""
     noise: float = 0.0
-    """The largest standard deviation of the Gaussian noise that is added to an image's pixels."""
+    """The largest standard deviation of an image's Gaussian noise."""
     cutout: float = 0.0
-    """The side of a square that is set to 0, as a share of the image's side."""
+    """The side of a square that is set to 0, as a share of the image's."""
 
     def __call__(self, images: Tensor, generator: torch.Generator, share: Share = WHOLE) -> Tensor:
-        """(N, channels, height, width), bytes or floats in [0, 1], to views in [0, 1].
+        """One view of each of (N, channels, height, width) images, bytes or floats in [0, 1].
+
 
         Args:
-            share: which part of the batch the images are; parameters are drawn for all of it.
+            share: the part of the batch that the images are; parameters are drawn for all of it.
+
+        Returns:
+            Floats in [0, 1], of the images' shape.
         """
         images = floats(images)
         batch = share.total(len(images))
         own = share.of(batch)
-        # One draw for all parameters keeps a view the same whichever parts are left out.
+        # One draw for all parameters: leaving a part out does not change the others.
         draws = torch.rand(batch, 9, generator=generator)[own].to(images.device) * 2 - 1
         if self.shift or self.rotate or self.scale or self.shear:
             grid = F.affine_grid(self._maps(draws), list(images.shape), align_corners=False)
@@ -60,7 +64,7 @@ class Augmentation:
         return images.clamp(0, 1)
 
     def _maps(self, draws: Tensor) -> Tensor:
-        """(N, 2, 3): where each output pixel comes from, in coordinates of [-1, 1]."""
+        """(N, 2, 3): maps from output to input coordinates, both in [-1, 1]."""
         turn = draws[:, 0] * math.radians(self.rotate)
         size = 1 + draws[:, 1] * self.scale
         shear = draws[:, 2] * self.shear
@@ -74,13 +78,18 @@ def _per_image(values: Tensor) -> Tensor:
     return values[:, None, None, None]
 
 
-def _squares(images: Tensor, side: float, centres: Tensor) -> Tensor:
-    """(N, 1, height, width): true inside a square around each image's centre in [-1, 1]."""
+def _squares(images: Tensor, side: float, centers: Tensor) -> Tensor:
+    """(N, 1, height, width), bool: the square of each image.
+
+    Args:
+        side: as a share of the image's side.
+        centers: (N, 2), in coordinates from -1 to 1.
+    """
     height, width = images.shape[-2:]
     ys = torch.linspace(-1 + 1 / height, 1 - 1 / height, height, device=images.device)
     xs = torch.linspace(-1 + 1 / width, 1 - 1 / width, width, device=images.device)
-    inside_y = (ys - centres[:, :1]).abs() < side  # coordinates span 2, so half a side is `side`
-    inside_x = (xs - centres[:, 1:]).abs() < side
+    inside_y = (ys - centers[:, :1]).abs() < side  # coordinates span 2, so half a side is `side`
+    inside_x = (xs - centers[:, 1:]).abs() < side
     return (inside_y[:, :, None] & inside_x[:, None, :])[:, None]
 
 
@@ -104,7 +113,7 @@ class AffineViews(Augmentations):
         share: Share = WHOLE,
         nth: int = 0,
     ) -> Tensor:
-        """One view of each image; `share` says which part of the batch they are."""
+        """One view of each image; see `Augmentations.view`."""
         match name:
             case "plain":
                 return self.plain(images)
@@ -125,4 +134,4 @@ DIGITS = AffineViews(
         shift=0.12, rotate=15, scale=0.2, shear=0.2, contrast=0.4, noise=0.15, cutout=0.25
     ),
 )
-"""No flip: a mirrored 2 is not a 2."""
+"""The views of digits and clothes. No flip: a mirrored 2 is not a 2."""

@@ -1,4 +1,4 @@
-"""Features of no use: NaN, infinity, and vectors of zeros, which have no direction."""
+"""Find and refuse unusable features: NaN, infinity, and zero vectors, which have no direction."""
 
 from __future__ import annotations
 
@@ -8,34 +8,41 @@ import numpy as np
 
 from protofission.core.errors import InputError, printable
 from protofission.core.records import ViewName
-from protofission.data.store.manifest import Block, Features, Plan
+from protofission.data.store.manifest import Block, Features, StorePlan
 
 SHOWN = 10
-"""Images that a refusal names."""
+"""The number of images that a refusal names."""
 
 _EXPONENT = np.uint16(0x7C00)
 _MAGNITUDE = np.uint16(0x7FFF)
 
 
-class Faults:
-    """The images whose features are of no use, gathered block by block and refused together.
+class UnusableFeatures:
+    """The images with unusable features: collected block by block, refused together.
 
     Args:
-        paths: where the images of a part came from, if they were files.
+        paths: the files of the images, by part, if they were files.
     """
 
-    def __init__(self, plan: Plan, paths: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, plan: StorePlan, paths: Mapping[str, Sequence[str]]) -> None:
         self._plan, self._paths = plan, paths
         self._found: list[str] = []
 
-    def found_in(self, block: Block, features: Mapping[ViewName, Features]) -> bool:
-        """Whether a block has such images; where it has no others, they are refused at once."""
+    def check_block(self, block: Block, features: Mapping[ViewName, Features]) -> bool:
+        """Collect the images of a block whose features are unusable.
+
+        Returns:
+            Whether there are any.
+
+        Raises:
+            InputError: all images of the block are unusable.
+        """
         bad: dict[int, str] = {}
         for view, values in features.items():
             bits = np.ascontiguousarray(values).view(np.uint16).reshape(*values.shape[:2], -1)
-            endless = ((bits & _EXPONENT) == _EXPONENT).any((1, 2))
+            infinite = ((bits & _EXPONENT) == _EXPONENT).any((1, 2))
             zero = ((bits & _MAGNITUDE) == 0).all(2).any(1) & (len(self._plan.item) == 1)
-            for what, rows in (("NaN, infinity or more than 65504", endless), ("only 0", zero)):
+            for what, rows in (("NaN, infinity or more than 65504", infinite), ("only 0", zero)):
                 for row in np.flatnonzero(rows).tolist():
                     bad.setdefault(row, f"{what} in its {view} features")
         self._found += [self._words(block, row, bad[row]) for row in sorted(bad)]
@@ -44,7 +51,11 @@ class Faults:
         return bool(bad)
 
     def refuse(self) -> None:
-        """Refuse the images that were found, if there are any."""
+        """Refuse the images that were found.
+
+        Raises:
+            InputError: there are any.
+        """
         if not self._found:
             return
         more = len(self._found) - SHOWN

@@ -1,4 +1,4 @@
-"""Split files: plain JSON, written whole or not at all, and checked when they are read."""
+"""Split files: JSON, written whole or not at all, and checked when read."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from protofission.system.whole_files import write_whole
 
 FORMAT = "protofission split, version 1"
 MOST_BYTES = 2**28
-"""Of a split file."""
+"""The size limit of a split file."""
 
-KINDS = {int: "a whole number", str: "a text", list: "a list", dict: "an object"}
+KIND_NAMES = {int: "a whole number", str: "a text", list: "a list", dict: "an object"}
 
 
 def write_split(split: Split, path: Path) -> None:
-    """Write a split's manifest and indices, one entry a line."""
+    """Write a split's manifest and indices, one entry per line."""
     indices = {part: getattr(split, part).tolist() for part in PARTS}
     entries = {"format": FORMAT, **split.manifest(), "indices": indices}
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
@@ -32,44 +32,44 @@ def read_split(path: Path) -> Split:
     """Read a split file.
 
     Raises:
-        InputError: there is none, or it is damaged; the sentence says where.
+        InputError: it cannot be read, or is damaged; the sentence says where.
     """
     try:
         entries = read_json(path, dict[str, Any], most=MOST_BYTES)
     except OSError as error:
         raise InputError(f"The split file {path} cannot be read: {error.strerror}.") from None
     except InputError as error:
-        _damaged(path, str(error).removesuffix("."))
+        _refuse_damaged(path, str(error).removesuffix("."))
     try:
         split = _split_of(entries)
-        _check(split, entries)
+        _check_consistency(split, entries)
     except _FlawError as flaw:
-        _damaged(path, str(flaw))
+        _refuse_damaged(path, str(flaw))
     return split
 
 
 class _FlawError(Exception):
-    """What is wrong with a file."""
+    """A flaw in a file, in words without the file's name."""
 
 
-def _damaged(path: Path, what: str) -> NoReturn:
+def _refuse_damaged(path: Path, what: str) -> NoReturn:
     raise InputError(f"The split file {path} is damaged: {what}. Write it again.") from None
 
 
-def _want(condition: bool, what: str) -> None:
+def _demand(condition: bool, what: str) -> None:
     if not condition:
         raise _FlawError(what)
 
 
 def _split_of(entries: dict[str, Any]) -> Split:
-    """A split from the entries of a file, of which nothing is taken for granted."""
-    _want(
+    """Build a split from the entries of a file, and check each of them."""
+    _demand(
         entries.get("format") == FORMAT,
         f"its format is {entries.get('format')!r} instead of {FORMAT!r}",
     )
     sizes = {kind: _number(_entry(entries, "sizes", dict), kind) for kind in ("train", "test")}
     for key, known in (("test_on", ("train", "test")), ("classes", ("fine", "coarse"))):
-        _want(_entry(entries, key, str) in known, f"{key} is {entries[key]!r}")
+        _demand(_entry(entries, key, str) in known, f"{key} is {entries[key]!r}")
     lists = _entry(entries, "indices", dict)
     counts = _entry(entries, "counts", dict)
     return Split(
@@ -90,64 +90,64 @@ def _split_of(entries: dict[str, Any]) -> Split:
 
 
 def _entry(entries: dict[str, Any], key: str, kind: type, prefix: str = "") -> Any:
-    _want(key in entries, f"{prefix}{key!r} is missing")
-    _want(type(entries[key]) is kind, f"{prefix}{key!r} is not {KINDS[kind]}")
+    _demand(key in entries, f"{prefix}{key!r} is missing")
+    _demand(type(entries[key]) is kind, f"{prefix}{key!r} is not {KIND_NAMES[kind]}")
     return entries[key]
 
 
 def _number(entries: dict[str, Any], key: str) -> int:
     value: int = _entry(entries, key, int)
-    _want(0 <= value < 2**63, f"{key!r} is {value}")
+    _demand(0 <= value < 2**63, f"{key!r} is {value}")
     return value
 
 
 def _numbers(entries: dict[str, Any], key: str, prefix: str = "") -> list[int]:
     values: list[Any] = _entry(entries, key, list, prefix)
     wrong = [value for value in values if type(value) is not int or not 0 <= value < 2**63]
-    _want(not wrong, f"{prefix}{key!r} holds {wrong[0] if wrong else ''!r}")
+    _demand(not wrong, f"{prefix}{key!r} holds {wrong[0] if wrong else ''!r}")
     return values
 
 
 def _indices(lists: dict[str, Any], part: str, into: str, sizes: dict[str, int]) -> Indices:
     values = _numbers(lists, part, "indices of ")
     high = max(values, default=-1)
-    _want(
+    _demand(
         high < sizes[into],
         f"{part} index {high} is outside the {sizes[into]:,} {into} images",
     )
     array = np.asarray(values, np.int64)
     falls = np.flatnonzero(np.diff(array) <= 0)
-    _want(
+    _demand(
         len(falls) == 0,
         f"{part} index {array[falls[0] + 1] if len(falls) else ''} is twice or out of order",
     )
     return array
 
 
-def _check(split: Split, entries: dict[str, Any]) -> None:
-    """Whether the entries of a file agree with each other."""
+def _check_consistency(split: Split, entries: dict[str, Any]) -> None:
+    """Check that the entries of a file agree with each other."""
     classes = sorted(split.seen_classes + split.novel_classes)
-    _want(classes == list(range(len(classes))), "a class is missing, or there twice")
+    _demand(classes == list(range(len(classes))), "a class is missing, or there twice")
     apart = [("labeled", "validation"), ("unlabeled", "validation")]
     if split.test_on == "train":
         apart += [("labeled", "test"), ("validation", "test")]
     for one, other in apart:
         both = np.intersect1d(getattr(split, one), getattr(split, other))
-        _want(
+        _demand(
             len(both) == 0,
             f"image {both[0] if len(both) else ''} is both in {one} and in {other}",
         )
     for part in PARTS:
         size, counts = len(getattr(split, part)), split.counts[part]
         listed = _number(entries, part)
-        _want(listed == size, f"{part} should have {listed:,} indices, but has {size:,}")
+        _demand(listed == size, f"{part} should have {listed:,} indices, but has {size:,}")
         fits = sum(counts) <= size if part == "unlabeled" else sum(counts) == size
-        _want(
+        _demand(
             len(counts) == len(classes) and fits,
             f"the counts of {part} do not fit its {size:,} indices and {len(classes)} classes",
         )
     stated = _entry(entries, "sha256", str)
-    _want(
+    _demand(
         stated == split.sha256,
         f"its SHA-256 should be {stated}, but its classes and indices have {split.sha256}",
     )
