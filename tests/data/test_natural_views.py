@@ -1,4 +1,4 @@
-"""Views of natural images: PIL's bytes from what was drawn, and drawn as often as it should be."""
+"""Views of natural images: PIL's bytes for the same draws, and draws of the right frequencies."""
 
 from __future__ import annotations
 

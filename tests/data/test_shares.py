@@ -1,4 +1,4 @@
-"""Parts of a batch, put together, are the batch; views smaller than the image; every label."""
+"""Shares of a batch, put together, are the batch; views smaller than the image; the full split."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES: tuple[ViewName, ...] = get_args(ViewName)
 
 
 def pictures(height: int, width: int) -> Tensor:
-    """Twelve, none of one color."""
+    """Twelve images, none of a single color."""
     return torch.cat([natural(height, width, seed)[:3] for seed in range(4)])
 
 

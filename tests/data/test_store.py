@@ -112,8 +112,8 @@ def test_a_batch_of_a_store_is_laid_out_as_one_of_images(store: Store):
     batch = batches.at(0)
     assert batch.inputs.shape == (80, WIDTH)
     first, second = (batch.layout.labeled_rows(view) for view in range(2))
-    centres = 3 * np.random.default_rng(1).standard_normal((CLASSES, WIDTH))
-    nearest = torch.cdist(batch.inputs.float(), torch.from_numpy(centres).float()).argmin(1)
+    centers = 3 * np.random.default_rng(1).standard_normal((CLASSES, WIDTH))
+    nearest = torch.cdist(batch.inputs.float(), torch.from_numpy(centers).float()).argmin(1)
     assert torch.equal(nearest[first], batch.labels)  # the rows are those of the labels
     assert torch.equal(nearest[second], batch.labels)
     assert not torch.equal(batch.inputs[first], batch.inputs[second])

@@ -65,7 +65,7 @@ def fill(
     Raises:
         InputError: the folder holds something else, features are unusable, or the disk is full.
     """
-    check_destination(folder, plan)
+    check_store_destination(folder, plan)
     blocks = list(plan.blocks())
     total = sum(part.rows for part in plan.parts.values())
     faults = UnusableFeatures(plan, paths or {})
@@ -120,7 +120,7 @@ def fill(
     return Store.open(folder)
 
 
-def check_destination(folder: Path, plan: StorePlan | None = None) -> None:
+def check_store_destination(folder: Path, plan: StorePlan | None = None) -> None:
     """Refuse a folder that holds anything but a store, or a store of another plan."""
     require(
         folder.is_dir() or not folder.exists(), f"{folder} is a file: name a folder for the store."
