@@ -30,14 +30,14 @@ def hwc(content: bytes, height: int, width: int, channels: int = 3) -> NDArray[n
         return decode(content, Decoding(height, width, channels)).transpose(1, 2, 0)
 
 
-def png(width: int, height: int, bits: int, colour: int, rows: bytes) -> bytes:
+def png(width: int, height: int, bits: int, color: int, rows: bytes) -> bytes:
     """A PNG file, chunk by chunk, of a kind that Pillow cannot write."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         body = kind + data
         return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
 
-    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0)
     data = chunk(b"IDAT", zlib.compress(rows))
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
 
@@ -61,14 +61,14 @@ def test_lossy_files_give_nearly_their_pixels(kind: str, tolerance: int) -> None
     assert error.max() <= 3 * tolerance
 
 
-def test_grey_files_have_equal_channels_and_one_if_wanted() -> None:
-    grey = PICTURE[..., 0]
-    for image in (Image.fromarray(grey), Image.fromarray(grey).convert("LA")):
-        assert np.array_equal(hwc(encoded(image), 6, 6), np.stack([grey] * 3, -1))
-        assert np.array_equal(hwc(encoded(image), 6, 6, 1)[..., 0], grey)
+def test_gray_files_have_equal_channels_and_one_if_wanted() -> None:
+    gray = PICTURE[..., 0]
+    for image in (Image.fromarray(gray), Image.fromarray(gray).convert("LA")):
+        assert np.array_equal(hwc(encoded(image), 6, 6), np.stack([gray] * 3, -1))
+        assert np.array_equal(hwc(encoded(image), 6, 6, 1)[..., 0], gray)
 
 
-def test_colour_becomes_grey_by_luma() -> None:
+def test_color_becomes_gray_by_luma() -> None:
     luma = PICTURE @ np.array([0.299, 0.587, 0.114])
     assert np.abs(hwc(encoded(PICTURE), 6, 6, 1)[..., 0] - luma).max() <= 1
 
@@ -78,16 +78,16 @@ def test_one_bit_files_are_black_and_white() -> None:
     assert np.array_equal(hwc(encoded(Image.fromarray(bits)), 6, 6)[..., 1], bits * 255)
 
 
-def test_palette_files_give_their_colours() -> None:
+def test_palette_files_give_their_colors() -> None:
     image = Image.fromarray(np.array([[0, 1], [2, 1]], np.uint8)).copy()
     image = Image.frombytes("P", (2, 2), image.tobytes())
     image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
-    colours = [[[10, 20, 30], [40, 50, 60]], [[70, 80, 90], [40, 50, 60]]]
+    colors = [[[10, 20, 30], [40, 50, 60]], [[70, 80, 90], [40, 50, 60]]]
     for kind in ("PNG", "GIF", "BMP"):
-        assert hwc(encoded(image, kind), 2, 2).tolist() == colours
+        assert hwc(encoded(image, kind), 2, 2).tolist() == colors
     transparent = encoded(image, "PNG", transparency=1)
-    colours[0][1] = colours[1][1] = [255, 255, 255]
-    assert hwc(transparent, 2, 2).tolist() == colours
+    colors[0][1] = colors[1][1] = [255, 255, 255]
+    assert hwc(transparent, 2, 2).tolist() == colors
 
 
 def test_transparency_is_put_on_white() -> None:
@@ -113,22 +113,22 @@ def test_sixteen_bits_are_scaled_and_not_clipped() -> None:
     assert hwc(content, 2, 4, 1)[..., 0].tolist() == [[0, 0, 1, 1], [128, 156, 254, 255]]
 
 
-def test_sixteen_bits_of_colour_and_of_transparency() -> None:
+def test_sixteen_bits_of_color_and_of_transparency() -> None:
     values = (0, 128 * 257, 65535)
-    colour = png(1, 1, 16, 2, b"\0" + struct.pack(">3H", *values))
-    assert hwc(colour, 1, 1).tolist() == [[[0, 128, 255]]]
-    grey = png(2, 1, 16, 4, b"\0" + struct.pack(">4H", 128 * 257, 65535, 128 * 257, 0))
-    assert hwc(grey, 1, 2).tolist() == [[[128] * 3, [255] * 3]]  # the second is transparent
+    color = png(1, 1, 16, 2, b"\0" + struct.pack(">3H", *values))
+    assert hwc(color, 1, 1).tolist() == [[[0, 128, 255]]]
+    gray = png(2, 1, 16, 4, b"\0" + struct.pack(">4H", 128 * 257, 65535, 128 * 257, 0))
+    assert hwc(gray, 1, 2).tolist() == [[[128] * 3, [255] * 3]]  # the second is transparent
 
 
 def test_a_telephones_multi_picture_file_shows_its_first() -> None:
-    colours = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue")]
-    content = encoded(colours[0], "MPO", save_all=True, append_images=colours[1:])
+    colors = [Image.new("RGB", (16, 16), color) for color in ("red", "blue")]
+    content = encoded(colors[0], "MPO", save_all=True, append_images=colors[1:])
     assert np.abs(hwc(content, 16, 16).astype(int) - [254, 0, 0]).max() <= 3
 
 
 def test_a_gif_or_webp_shows_its_first_frame() -> None:
-    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
+    frames = [Image.new("RGB", (4, 4), color) for color in ("red", "blue")]
     for kind in ("GIF", "WEBP", "PNG"):
         options = {"lossless": True} if kind == "WEBP" else {}
         content = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
@@ -170,7 +170,7 @@ def test_broken_exif_does_not_cost_the_image() -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(20, 100), (100, 20), (40, 40), (30, 20)])
-def test_larger_images_are_resized_to_cover_and_cropped_to_the_centre(
+def test_larger_images_are_resized_to_cover_and_cropped_to_the_center(
     height: int, width: int
 ) -> None:
     stored, shorter = noise(height, width), min(height, width)
@@ -181,7 +181,7 @@ def test_larger_images_are_resized_to_cover_and_cropped_to_the_centre(
     if left.is_integer() and top.is_integer():
         expected = np.asarray(resized.crop((int(left), int(top), int(left) + 10, int(top) + 10)))
         assert np.array_equal(hwc(encoded(stored), 10, 10), expected)
-    else:  # the centre lies between two pixels, and the image is sampled there
+    else:  # the center lies between two pixels, and the image is sampled there
         found = hwc(encoded(stored), 10, 10)
         assert np.array_equal(found[::-1], hwc(encoded(stored[::-1].copy()), 10, 10))
         assert np.array_equal(found[:, ::-1], hwc(encoded(stored[:, ::-1].copy()), 10, 10))

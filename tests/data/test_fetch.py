@@ -26,11 +26,11 @@ CONTENT = {"train": bytes(range(256)) * 2000, "test": b"t" * 999, "meta": b"m"}
 
 @dataclass
 class Site:
-    """What a server has, and how it misbehaves."""
+    """The files of a server, and the faults that it has."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     breaks_after: list[int] = field(default_factory=list)
-    """How many bytes each of the next answers has before the connection breaks."""
+    """The bytes of each of the next answers before the connection breaks."""
     ranges: bool = True
     says_length: bool = True
     asked: list[tuple[str, str | None]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The cache of decoded images: used while nothing changed, made anew when anything did."""
+"""The cache of decoded images: used while nothing has changed, made again when anything has."""
 
 import json
 import os
@@ -188,7 +188,7 @@ def interrupted(folder: Path, store: Path, at: int) -> Path:
 
 
 def places_decoded(folder: Path, store: Path) -> list[int]:
-    """What progress says on the way to a finished entry."""
+    """The calls of progress on the way to a finished entry."""
     seen: list[int] = []
     load_folder(folder, 8, cache=store, progress=lambda done, total: seen.append(done))
     return seen

@@ -30,7 +30,7 @@ def load(folder: Path, size: int = 8, **options: object) -> tuple[ImageSet, Repo
 
 
 def seeds_of(images: ImageSet) -> list[int]:
-    """Which pictures of the first 100 these are."""
+    """The numbers of these pictures among the first 100."""
     known = {noise(8, 8, seed).transpose(2, 0, 1).tobytes(): seed for seed in range(100)}
     return [known[pixels.tobytes()] for pixels in images.pixels]
 

@@ -112,9 +112,9 @@ def test_a_byte_order_mark_and_foreign_bytes_are_borne(tmp_path: Path) -> None:
         ("path,label\n", "lists no image"),
         ("path,label\n,cat\n", "Row 1 of .* has no path"),
         ("path,label\na.png,cat,dog\n", "Line 2 of .* has more fields than the header"),
-        ('path,label\n"a.png,cat\n', "is no CSV file"),
-        ('path,label\n"a"b,cat\n', "is no CSV file"),
-        ("path,label\n" + "x" * 200_000 + ",cat\n", "is no CSV file"),
+        ('path,label\n"a.png,cat\n', "is not a CSV file"),
+        ('path,label\n"a"b,cat\n', "is not a CSV file"),
+        ("path,label\n" + "x" * 200_000 + ",cat\n", "is not a CSV file"),
     ],
 )
 def test_a_wrong_csv_list_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
@@ -131,7 +131,7 @@ def test_a_path_that_no_system_has_is_left_out(tmp_path: Path) -> None:
 
 def test_a_wrong_parquet_list_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    with pytest.raises(InputError, match="is no Parquet file"):
+    with pytest.raises(InputError, match="is not a Parquet file"):
         read_list(write(tmp_path / "list.parquet", b"PAR1 or not"))
     with pytest.raises(InputError, match="has True in the column 'label'"):
         read_list(parquet(tmp_path, {"path": ["a"], "label": [True]}))

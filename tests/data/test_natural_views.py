@@ -1,4 +1,4 @@
-"""Views of natural images: PIL's bytes from what was drawn, and drawn as often as it should be."""
+"""Views of natural images: PIL's bytes for the same draws, and draws of the right frequencies."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_a_view_is_a_function_of_generator_and_place(which: NaturalViews, name: 
 def test_a_batch_may_be_done_in_parts(name: ViewName, monkeypatch: pytest.MonkeyPatch) -> None:
     images = batch(66, 64, repeats=2)
     whole = NATURAL.view(name, images, step_rng(0, 0, "views"))
-    monkeypatch.setattr(views, "CHUNK", 5 * images[0].numel())
+    monkeypatch.setattr(views, "CHUNK_BYTES", 5 * images[0].numel())
     assert torch.equal(NATURAL.view(name, images, step_rng(0, 0, "views")), whole)
 
 

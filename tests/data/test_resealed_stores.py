@@ -20,7 +20,7 @@ DEEP = "[" * 100_000
 
 
 def resealed(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a manifest as somebody does who knows how it is sealed."""
+    """Change a manifest, and give it a seal that fits."""
     path = folder / "manifest.json"
     content = json.loads(path.read_bytes())
     del content["seal"]

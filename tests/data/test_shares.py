@@ -1,4 +1,4 @@
-"""Parts of a batch, put together, are the batch; views smaller than the image; every label."""
+"""Shares of a batch, put together, are the batch; views smaller than the image; the full split."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES: tuple[ViewName, ...] = get_args(ViewName)
 
 
 def pictures(height: int, width: int) -> Tensor:
-    """Twelve, none of one color."""
+    """Twelve images, none of a single color."""
     return torch.cat([natural(height, width, seed)[:3] for seed in range(4)])
 
 
@@ -47,9 +47,9 @@ KINDS: dict[str, tuple[Augmentations, Tensor]] = {
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("chunk", [views.CHUNK, 8000])
+@pytest.mark.parametrize("chunk", [views.CHUNK_BYTES, 8000])
 def test_the_views_of_all_shares_are_those_of_the_whole_batch(name, kind, size, chunk, monkeypatch):
-    monkeypatch.setattr(views, "CHUNK", chunk)
+    monkeypatch.setattr(views, "CHUNK_BYTES", chunk)
     augmentations, images = KINDS[kind]
     for batch in (images, images.float() / 255):
         whole = augmentations.view(name, batch, rng(5))

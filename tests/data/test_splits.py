@@ -64,7 +64,7 @@ SIZES = {
     ("full", 10): (50_000, 0, 0, 10_000, 0),
     ("full", 100): (50_000, 0, 0, 10_000, 0),
 }
-"""Of CIFAR-10 and CIFAR-100 at seed 0 and default options."""
+"""Sizes for CIFAR-10 and CIFAR-100 at seed 0 and default options."""
 
 PINS = {
     ("orca", 10): (
@@ -215,7 +215,7 @@ def listed(labels: np.ndarray | None) -> list[int]:
 
 
 def same(make: Callable[[], Split], twin: Callable[[], reference.Split]) -> Split | None:
-    """The split, which is equal to its twin; none where both say that the same class is short."""
+    """The split, equal to its twin; None where both say that the same class has too few images."""
     try:
         expected = twin()
     except reference.ShortError as short:

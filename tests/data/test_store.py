@@ -112,8 +112,8 @@ def test_a_batch_of_a_store_is_laid_out_as_one_of_images(store: Store):
     batch = batches.at(0)
     assert batch.inputs.shape == (80, WIDTH)
     first, second = (batch.layout.labeled_rows(view) for view in range(2))
-    centres = 3 * np.random.default_rng(1).standard_normal((CLASSES, WIDTH))
-    nearest = torch.cdist(batch.inputs.float(), torch.from_numpy(centres).float()).argmin(1)
+    centers = 3 * np.random.default_rng(1).standard_normal((CLASSES, WIDTH))
+    nearest = torch.cdist(batch.inputs.float(), torch.from_numpy(centers).float()).argmin(1)
     assert torch.equal(nearest[first], batch.labels)  # the rows are those of the labels
     assert torch.equal(nearest[second], batch.labels)
     assert not torch.equal(batch.inputs[first], batch.inputs[second])
@@ -212,7 +212,7 @@ def test_what_is_no_plain_file_is_refused_and_never_written_through(instead: str
             path.symlink_to(other)
     with pytest.raises(InputError, match=r"train-weak\.npy (is cut short|cannot be read)"):
         Store.open(store.folder)
-    with pytest.raises(InputError, match=r"train-weak\.npy is no plain file: delete it"):
+    with pytest.raises(InputError, match=r"train-weak\.npy is not a plain file: delete it"):
         made(store.folder)
     assert other.read_text() == "precious"
     path.rmdir() if path.is_dir() else path.unlink()
@@ -252,7 +252,7 @@ def _used(folder: Path) -> None:
 
 
 def test_no_store_and_an_unfinished_one(tmp_path: Path):
-    with pytest.raises(InputError, match="is no store: make one with `protofission embed"):
+    with pytest.raises(InputError, match="is not a store: make one with `protofission embed"):
         Store.open(tmp_path)
     store = made(tmp_path / "s")
     manifest = read_store_manifest(store.folder)
@@ -303,7 +303,7 @@ def test_all_features_of_no_use_are_named_at_once(tmp_path: Path):
         arrays["plain"][row] = np.nan
     with pytest.raises(InputError) as refused:
         store_features(tmp_path / "s", arrays, labels, ["a"] * CLASSES)
-    assert str(refused.value).startswith("13 images have features of no use: train image 3 has NaN")
+    assert str(refused.value).startswith("13 images have unusable features: train image 3 has NaN")
     assert str(refused.value).endswith("; and 3 more: leave them out, or choose another encoder.")
 
     def compute(blocks):
@@ -337,7 +337,7 @@ def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path):
 
 def test_a_file_is_no_store(tmp_path: Path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="file is no store"):
+    with pytest.raises(InputError, match="file is not a store"):
         Store.open(tmp_path / "file")
 
 
@@ -427,7 +427,7 @@ def test_a_lost_manifest_costs_no_block_and_is_made_anew(damage: str, tmp_path: 
     manifest.write_bytes(whole["manifest.json"][:-9])
     if damage == "gone":
         manifest.unlink()
-    with pytest.raises(InputError, match=r"give the command that made the store|is no store"):
+    with pytest.raises(InputError, match=r"give the command that made the store|is not a store"):
         Store.open(store)
     with pytest.raises(InputError, match="has lost its manifest, and holds a store of other"):
         fill(store, plan_of(10, 4), labels, compute)

@@ -192,7 +192,7 @@ def test_the_command_line_trains_on_a_store_and_refuses_what_is_none(
     assert set(json.loads((out / "store.json").read_bytes())) == {"data", "encoder", "augmentation"}
     other = ["train", "orca", "--out", str(tmp_path / "o")]
     for store_option, words in (
-        (["--store", str(tmp_path)], "is no store"),
+        (["--store", str(tmp_path)], "is not a store"),
         (["--preset", "features"], "There is no store"),
         (["--store", str(store), "--set", "backbone=compact"], "holds vectors of 12 features"),
     ):

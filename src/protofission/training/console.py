@@ -14,7 +14,7 @@ from protofission.data.datasets import VIEWS, Data
 from protofission.data.readers.image_cache import processors
 from protofission.data.store.reader import Store
 from protofission.data.store.stored_views import StoredViews
-from protofission.data.store.writer import check_destination
+from protofission.data.store.writer import check_store_destination
 from protofission.models.encoders import EncoderSpec, fetch
 from protofission.system.console import print_line, print_warning, progress_bar, progress_bars
 from protofission.system.distributed import ALONE, Processes
@@ -132,7 +132,7 @@ def show_embedding(
         device: where to compute, by default on the CPU.
     """
     check_seed(seed)
-    check_destination(out)
+    check_store_destination(out)
     check_apart(source, out)
     if views is not None and views not in VIEWS:
         raise unknown("views", views, VIEWS)

@@ -27,7 +27,7 @@ from protofission.data.readers.image_problems import Report
 from protofission.data.store.manifest import Block, Part, StorePlan, VersionCounts, fingerprint
 from protofission.data.store.mapped_arrays import release
 from protofission.data.store.reader import Store
-from protofission.data.store.writer import BlockFeatures, Computed, check_destination, fill
+from protofission.data.store.writer import BlockFeatures, Computed, check_store_destination, fill
 from protofission.models.encoders import Encoder, EncoderSpec
 from protofission.system.worker_processes import SHORT, Away, begin_worker, check_processes, in_turn
 
@@ -143,7 +143,7 @@ def embed(
     name = views or images.views
     if name not in VIEWS:
         raise unknown("views", name, VIEWS)
-    check_destination(folder)
+    check_store_destination(folder)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

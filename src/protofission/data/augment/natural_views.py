@@ -21,7 +21,7 @@ from protofission.data.augment.simclr_view import SimCLRView
 from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import floats
 
-CHUNK = 2**22
+CHUNK_BYTES = 2**22
 """Bytes of images that are augmented at once, which bounds the memory in between."""
 
 
@@ -117,7 +117,7 @@ class NaturalViews(Augmentations):
         ]
         if not len(images):
             return images.float()
-        size = max(1, CHUNK // max(1, images[:1].numel()))
+        size = max(1, CHUNK_BYTES // max(1, images[:1].numel()))
         parts = []
         for start in range(0, len(images), size):
             rows = slice(start, start + size)

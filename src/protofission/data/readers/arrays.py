@@ -13,7 +13,7 @@ from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
 from protofission.data.label_names import check_distinct, number_labels
 
 CHANNELS = (1, 3)
-CHUNK = 1024
+CHUNK_IMAGES = 1024
 """The number of images converted at a time."""
 
 
@@ -76,8 +76,8 @@ def _pixels(array: NDArray[Any], layout: str | None) -> NDArray[np.uint8]:
         "or floats from 0 to 1.",
     )
     pixels = np.empty(channels_first.shape, np.uint8)
-    for start in range(0, len(pixels), CHUNK):
-        part = channels_first[start : start + CHUNK]
+    for start in range(0, len(pixels), CHUNK_IMAGES):
+        part = channels_first[start : start + CHUNK_IMAGES]
         bad = int((~np.isfinite(part).all(axis=(1, 2, 3))).sum())
         require(bad == 0, f"{bad} images hold NaN or infinity: clean or drop them.")
         low, high = float(part.min()), float(part.max())
@@ -86,7 +86,7 @@ def _pixels(array: NDArray[Any], layout: str | None) -> NDArray[np.uint8]:
             f"Floating-point images must be in [0, 1], but these go from {low:g} to {high:g}: "
             "rescale them, or give uint8 from 0 to 255.",
         )
-        pixels[start : start + CHUNK] = np.rint(part.astype(np.float64) * 255)
+        pixels[start : start + CHUNK_IMAGES] = np.rint(part.astype(np.float64) * 255)
     return pixels
 
 

@@ -57,7 +57,8 @@ def load_hub(
     files = listing.files
     for path in listing.left_out:
         require(
-            (home / path).is_dir(), f"{home / path} is no file, and would be waited for: remove it."
+            (home / path).is_dir(),
+            f"{home / path} is not a file, and reading it may never end: remove it.",
         )
     rows = _open_split(datasets, home, files, split, store)
     column = _choose_column(rows, datasets.Image, image_column, "image", "image_column")
@@ -127,7 +128,7 @@ def _open_split(
     except Exception as error:  # the library raises errors of many kinds
         reason = (str(error).splitlines() or [""])[0]
         raise InputError(
-            f"{home} is no data set that can be read ({type(error).__name__}: {reason}): "
+            f"{home} cannot be read as a data set ({type(error).__name__}: {reason}): "
             "save it again."
         ) from None
 
@@ -140,7 +141,7 @@ def _labels(rows: Any, column: str) -> tuple[list[str | None], Sequence[str] | N
         highest = max((v for v in values if v is not None), default=0)
         require(
             highest < len(names),
-            f"The column {column!r} holds {highest}, but names {len(names)} classes: mend it.",
+            f"The column {column!r} holds {highest}, but names {len(names)} classes: correct it.",
         )
         return [None if v is None or v < 0 else names[v] for v in values], names
     for value in values:

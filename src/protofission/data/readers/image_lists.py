@@ -68,7 +68,9 @@ def _csv(path: Path, path_column: str, label_column: str) -> tuple[list[str], li
                     "put quotes around values with a comma.",
                 )
     except csv.Error as error:
-        raise InputError(f"{path} is no CSV file ({error}): mend line {rows.line_num}.") from None
+        raise InputError(
+            f"{path} is not a CSV file ({error}): correct line {rows.line_num}."
+        ) from None
     return paths, labels
 
 
@@ -107,7 +109,7 @@ def _texts(path: Path, table: Any, column: str) -> list[str | None]:
 
 def _no_parquet(path: Path, error: Exception) -> NoReturn:
     reason = str(error).splitlines()[0]
-    raise InputError(f"{path} is no Parquet file ({reason}): save it again.") from None
+    raise InputError(f"{path} is not a Parquet file ({reason}): save it again.") from None
 
 
 def _text(path: Path, column: str, value: object) -> str | None:

@@ -1,4 +1,4 @@
-"""The files that describe a store: the manifest with its plan, and the journal of blocks."""
+"""The plan of a store, and the manifest: the file that says what a store holds."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protofission.core.errors import InputError, printable, require
 from protofission.core.records import ViewName
-from protofission.system.json_files import parsed_json, read_json, typed
-from protofission.system.plain_files import read_plain
+from protofission.system.json_files import read_json, typed
 
 VERSION = 1
 FEATURE_BYTES = 2
 PATHS = "paths.json"
-JOURNAL = "blocks.jsonl"
-MEND = "give the command that made the store again, and only what is lost is made anew"
+REPAIR = "give the command that made the store again, and only what is lost is computed again"
 
 MOST_BYTES = 2**30
-"""The size limit of a manifest or a journal."""
+"""The size limit of a manifest."""
 MOST_VIEW_BYTES = 2**60
 """The size limit of the features of a view."""
 
@@ -83,7 +81,7 @@ class StorePlan:
                 size = feature_bytes((max(part.rows, 1), versions, *self.item))
                 require(
                     view in get_args(ViewName) and versions >= 1 and size < MOST_VIEW_BYTES,
-                    f"parts.{name}.views.{printable(view)} = {versions} is no view of a store.",
+                    f"parts.{name}.views.{printable(view)} = {versions} is not a view of a store.",
                 )
         require(self.block >= 1, f"block = {self.block} is below 1.")
         for about in ("data", "encoder", "augmentation"):
@@ -151,7 +149,7 @@ def _check_shape(sides: tuple[int, ...], place: str) -> None:
     """Refuse a shape other than that of a feature vector, an image or feature maps."""
     require(
         len(sides) in (1, 3) and all(1 <= side < 2**31 for side in sides),
-        f"{place} = {printable(str(list(sides)))[:60]} is no shape.",
+        f"{place} = {printable(str(list(sides)))[:60]} is not a shape.",
     )
 
 
@@ -213,7 +211,7 @@ def read_store_manifest(folder: Path) -> StoreManifest | None:
         why = f" ({error.strerror or error})"
     except InputError as error:
         why = f" ({str(error).removesuffix('.')})"
-    raise DamagedManifestError(f"{path} was edited or damaged{why}: {MEND}.")
+    raise DamagedManifestError(f"{path} was edited or damaged{why}: {REPAIR}.")
 
 
 def parse_manifest(content: dict[str, Any]) -> StoreManifest:
@@ -248,57 +246,3 @@ def manifest_text(plan: StorePlan, digests: dict[str, list[str]] | None) -> str:
     content = {"version": VERSION, **asdict(plan), "digests": digests}
     content = json.loads(json.dumps(content))  # the values as they will be read
     return json.dumps({**content, "seal": fingerprint(content)}, indent=1)
-
-
-class JournalEntry(NamedTuple):
-    """A line of the journal: a finished block."""
-
-    plan: str
-    """The identity of the plan."""
-    block: Block
-    digests: dict[ViewName, str]
-    """The digest of each view."""
-
-    def line(self) -> bytes:
-        """The entry as a line of JSON."""
-        content = {"plan": self.plan, **self.block._asdict(), "digests": self.digests}
-        return json.dumps(content).encode() + b"\n"
-
-
-@dataclass(frozen=True)
-class _JournalLine:
-    """The JSON of a line."""
-
-    plan: str
-    part: str
-    start: int
-    stop: int
-    digests: dict[str, str]
-
-
-def read_journal(folder: Path) -> list[JournalEntry]:
-    """Read the entries of the journal; lines that cannot be read are skipped."""
-    try:
-        lines = read_plain(folder / JOURNAL, MOST_BYTES).splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        try:  # the last line may be cut short
-            entry = typed(parsed_json(line), _JournalLine, "")
-        except InputError:
-            continue
-        block = Block(entry.part, entry.start, entry.stop)
-        found.append(JournalEntry(entry.plan, block, cast(dict[ViewName, str], entry.digests)))
-    return found
-
-
-def finished_blocks(folder: Path, plan: StorePlan) -> dict[Block, dict[ViewName, str]]:
-    """The blocks of a plan that the journal lists, with the digest of each view."""
-    return {
-        entry.block: entry.digests
-        for entry in read_journal(folder)
-        if entry.plan == plan.identity
-        and plan.has(entry.block)
-        and entry.digests.keys() == plan.parts[entry.block.part].views.keys()
-    }

@@ -20,13 +20,13 @@ from protofission.core.records import ViewName, Views
 from protofission.data.image_sets import NO_LABEL, Labels
 from protofission.data.readers.image_cache import digest
 from protofission.data.splits import Labeling
+from protofission.data.store.journal import finished_blocks
 from protofission.data.store.manifest import (
-    MEND,
     PATHS,
+    REPAIR,
     Features,
     StorePlan,
     feature_bytes,
-    finished_blocks,
     label_file,
     npy_header,
     read_store_manifest,
@@ -59,7 +59,7 @@ class Store:
         where = Path(folder).expanduser()
         manifest = read_store_manifest(where)
         if manifest is None:
-            raise InputError(f"{printable(str(where))} is no store: {_MAKE}.")
+            raise InputError(f"{printable(str(where))} is not a store: {_MAKE}.")
         plan, digests = manifest
         if digests is None:
             done, total = len(finished_blocks(where, plan)), plan.number_of_blocks()
@@ -88,7 +88,7 @@ class Store:
             release(array)
             require(
                 sound,
-                f"{self.folder / name} was edited or damaged at image {start}: {MEND}.",
+                f"{self.folder / name} was edited or damaged at image {start}: {REPAIR}.",
             )
         return array
 
@@ -140,9 +140,9 @@ class Store:
         try:
             content = read_plain(path, MOST_BYTES)
         except FileNotFoundError:
-            raise InputError(f"{path} is missing: {MEND}.") from None
+            raise InputError(f"{path} is missing: {REPAIR}.") from None
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror}): {MEND}.") from None
+            raise InputError(f"{path} cannot be read ({error.strerror}): {REPAIR}.") from None
         if [digest(content)] != self.digests[name]:
             _refuse_damaged(path)
         return content
@@ -177,18 +177,18 @@ def map_features(path: Path, shape: tuple[int, ...]) -> Features:
             found = file.read(len(header))
             size = file.seek(0, 2)
             if size < len(header) + feature_bytes(shape):
-                raise InputError(f"{path} is cut short: {MEND}.")
+                raise InputError(f"{path} is cut short: {REPAIR}.")
             if found != header or size > len(header) + feature_bytes(shape):
                 _refuse_damaged(path)
             return np.memmap(file, np.float16, "r", len(header), shape)
     except FileNotFoundError:
-        raise InputError(f"{path} is missing: {MEND}.") from None
+        raise InputError(f"{path} is missing: {REPAIR}.") from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): {MEND}.") from None
+        raise InputError(f"{path} cannot be read ({error.strerror}): {REPAIR}.") from None
 
 
 def _refuse_damaged(path: Path) -> NoReturn:
-    raise InputError(f"{path} was edited or damaged: {MEND}.")
+    raise InputError(f"{path} was edited or damaged: {REPAIR}.")
 
 
 _MAKE = "make one with `protofission embed DATA --out STORE`"

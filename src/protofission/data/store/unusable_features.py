@@ -62,7 +62,7 @@ class UnusableFeatures:
         named = "; ".join([*self._found[:SHOWN], *([f"and {more:,} more"] if more > 0 else [])])
         few = len(self._found) == 1
         raise InputError(
-            f"{len(self._found):,} image{' has' if few else 's have'} features of no use: {named}: "
+            f"{len(self._found):,} image{' has' if few else 's have'} unusable features: {named}: "
             f"leave {'it' if few else 'them'} out, or choose another encoder."
         )
 

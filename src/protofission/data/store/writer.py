@@ -16,21 +16,18 @@ from protofission.core.errors import InputError, printable, require
 from protofission.core.records import ViewName
 from protofission.data.image_sets import Labels
 from protofission.data.readers.image_cache import Progress, digest
+from protofission.data.store.journal import JOURNAL, JournalEntry, finished_blocks, read_journal
 from protofission.data.store.manifest import (
-    JOURNAL,
     PATHS,
     Block,
     DamagedManifestError,
     Features,
-    JournalEntry,
     StoreManifest,
     StorePlan,
     feature_bytes,
-    finished_blocks,
     label_file,
     manifest_text,
     npy_header,
-    read_journal,
     read_store_manifest,
     view_file,
 )
@@ -68,7 +65,7 @@ def fill(
     Raises:
         InputError: the folder holds something else, features are unusable, or the disk is full.
     """
-    check_destination(folder, plan)
+    check_store_destination(folder, plan)
     blocks = list(plan.blocks())
     total = sum(part.rows for part in plan.parts.values())
     faults = UnusableFeatures(plan, paths or {})
@@ -117,13 +114,13 @@ def fill(
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise InputError(
             f"{folder} cannot be written ({error.strerror or error}): "
-            f"{'make room' if full else 'mend that'} and give the same command again, it goes on "
-            "where it was."
+            f"{'make room' if full else 'correct that'} and give the same command again, it goes "
+            "on where it was."
         ) from None
     return Store.open(folder)
 
 
-def check_destination(folder: Path, plan: StorePlan | None = None) -> None:
+def check_store_destination(folder: Path, plan: StorePlan | None = None) -> None:
     """Refuse a folder that holds anything but a store, or a store of another plan."""
     require(
         folder.is_dir() or not folder.exists(), f"{folder} is a file: name a folder for the store."
@@ -229,7 +226,7 @@ def _lay_out(folder: Path, plan: StorePlan, labels: Mapping[str, Labels], paths:
             path, shape = folder / view_file(part, view), plan.shape(part, view)
             require(
                 not path.is_symlink() and (path.is_file() or not path.exists()),
-                f"{path} is no plain file: delete it, and give the same command again.",
+                f"{path} is not a plain file: delete it, and give the same command again.",
             )
             header = npy_header("<f2", shape)
             with open_plain(path, os.O_RDWR | os.O_CREAT) as file:
