@@ -14,12 +14,12 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from builders import normal, output_of, rng
+from protofission.core.checks import check_features
 from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS
 from protofission.fission import (
     FissionHead,
     assignments,
-    check_features,
     class_usage,
     combine,
     consistency_loss,
@@ -102,7 +102,7 @@ def test_similarities_equal_their_twin(kind, seed):
     assert_close(max_logits(sims), torch.tensor(best, dtype=torch.float64))
 
 
-def test_euclidean_is_the_cosine_of_unit_vectors_and_mahalanobis_its_generalisation():
+def test_euclidean_is_the_cosine_of_unit_vectors_and_mahalanobis_its_generalization():
     features = F.normalize(normal(N, D), dim=-1)
     prototypes = F.normalize(normal(C, V, D, seed=1), dim=-1)
     cosines = similarity(features, prototypes)
@@ -315,7 +315,7 @@ def test_the_weights_of_the_overall_loss_are_the_paper_s():
     )
 
 
-def permuted(sims: torch.Tensor, order: list[int], classes: slice) -> torch.Tensor:
+def permute(sims: torch.Tensor, order: list[int], classes: slice) -> torch.Tensor:
     moved = sims.clone()
     moved[:, classes] = moved[:, classes][..., order]
     return moved
@@ -324,7 +324,7 @@ def permuted(sims: torch.Tensor, order: list[int], classes: slice) -> torch.Tens
 def test_the_order_of_one_class_s_slots_matters_to_consistency_alone():
     sims, labels = normal(N, C, V), drawn_labels(0)
     l, order = normal(C, V, D), [2, 0, 3, 1]
-    moved = permuted(sims, order, slice(1, 2))
+    moved = permute(sims, order, slice(1, 2))
     moved_l = l.clone()
     moved_l[1] = l[1][order]
     assert_close(max_logits(moved), max_logits(sims))
@@ -339,7 +339,7 @@ def test_the_order_of_one_class_s_slots_matters_to_consistency_alone():
 
 def test_the_same_order_of_slots_in_all_classes_changes_nothing():
     sims, labels = normal(N, C, V), drawn_labels(0)
-    moved = permuted(sims, [2, 0, 3, 1], slice(None))
+    moved = permute(sims, [2, 0, 3, 1], slice(None))
     assert_close(
         fission_loss(labeled_risk, output_of(moved), labels, diversity_weight=0.5),
         fission_loss(labeled_risk, output_of(sims), labels, diversity_weight=0.5),

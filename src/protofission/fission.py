@@ -1,7 +1,19 @@
-"""Prototype Fission on one page: Eqs. 1-8 of docs/method.md, then the head that applies them.
+"""Prototype Fission on one page: Eqs. 1-8 of the paper, then the head that applies them.
 
-Every function is pure and vectorised over rows, classes and slots. Shapes: N rows, C classes,
-V prototypes (slots) a class, D features.
+    Eq. 1  combine                 p(c,i) = (1 - lambda(c,i)) norm(g(c)) + lambda(c,i) norm(l(c,i))
+    Eq. 2  mixing                  lambda(c,i) = (tanh delta(c,i) + 1) / 2
+    Eq. 3  similarity, max_logits  logit(x)[c] = max_i sim(x,c,i),  L_max = R(sigma(logit(x)), y)
+    Eq. 4  local_diversity_loss    L_ldiv = mean over i != j of cos(l(c,i), l(c,j))
+    Eq. 5  assignments             A(x)[i] = softmax_i(T sim(x,y,i))
+    Eq. 6  diversity_loss          L_div = KL(class mean of A(x) || prior)
+    Eq. 7  consistency_loss        L_cst = (1/V) sum_i R(sigma(logit(x,i)), y)
+    Eq. 8  fission_loss            L = L_max + lambda_div L_div + lambda_cst L_cst
+
+Eqs. 9, 10 and 12, the activations sigma with their risks R, are in core/risks.py; docs/method.md
+has all equations, and every choice that the paper leaves open.
+
+The functions are pure and vectorized over rows, classes and slots. Shapes: N rows, C classes,
+V prototypes (slots) per class, D features.
 """
 
 from __future__ import annotations
@@ -14,32 +26,41 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from protofission.core.checks import check_features, check_labels, check_sizes
 from protofission.core.errors import require, unknown
-from protofission.core.products import cosines
 from protofission.core.records import Output, Prototypes
+from protofission.core.threaded_products import cosines
 
 Similarity = Literal["cosine", "euclidean", "mahalanobis"]
 
 
+# Prototypes and logits
+
+
 def combine(g: Tensor, l: Tensor, delta: Tensor) -> Tensor:
-    """Eq. 1: p(c,i) = (1 - lambda) norm(g(c)) + lambda norm(l(c,i)).
+    """Eq. 1: p(c,i) = (1 - lambda(c,i)) norm(g(c)) + lambda(c,i) norm(l(c,i)).
 
     Args:
-        g: (C, D), the part that a class's prototypes share.
-        l: (C, V, D), the part of each prototype's own.
-        delta: (C, V).
+        g: (C, D), the global part, which the prototypes of a class share.
+        l: (C, V, D), the local part of each prototype.
+        delta: (C, V), which gives lambda by Eq. 2.
 
     Returns:
-        (C, V, D), not normalised.
+        (C, V, D) prototypes, not normalized.
     """
     share = mixing(delta)[..., None]
     return (1 - share) * unit(g)[:, None] + share * unit(l)
 
 
 def mixing(delta: Tensor) -> Tensor:
-    """Eq. 2: lambda = (tanh delta + 1) / 2, kept inside (0, 1) where tanh rounds to its limits."""
+    """Eq. 2: lambda(c,i) = (tanh delta(c,i) + 1) / 2, clamped into (0, 1) against rounding."""
     eps = torch.finfo(delta.dtype).eps
     return (0.5 * (delta.tanh() + 1)).clamp(eps, 1 - eps)
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """norm(.) of Eq. 1: vectors scaled to length 1 along the last dimension; 0 stays 0."""
+    return F.normalize(vectors, dim=-1)
 
 
 def similarity(
@@ -48,16 +69,16 @@ def similarity(
     kind: Similarity = "cosine",
     precision_root: Tensor | None = None,
 ) -> Tensor:
-    """sim(x,c,i) of Eq. 3, for all prototypes at once.
+    """sim(x,c,i) of Eq. 3, of all rows with all prototypes.
 
-    Cosine normalises both sides. Euclidean is 1 - |f - p|^2 / 2, which is the cosine where both
-    sides have length 1, so that T and b keep their meaning. Mahalanobis is the same with
+    "cosine" normalizes both sides. "euclidean" is 1 - |f - p|^2 / 2, which equals the cosine of
+    unit vectors, so that T and b keep their meaning. "mahalanobis" is the same with
     |W^T (f - p)|^2, that is, with the precision W W^T.
 
     Args:
         features: (N, D).
         prototypes: (C, V, D).
-        precision_root: W, (D, D), for Mahalanobis only.
+        precision_root: W, (D, D), for "mahalanobis" only.
 
     Returns:
         (N, C, V).
@@ -78,17 +99,20 @@ def max_logits(similarities: Tensor) -> Tensor:
     return similarities.amax(-1) if similarities.shape[-1] > 1 else similarities.squeeze(-1)
 
 
+# Losses
+
+
 def local_diversity_loss(l: Tensor, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
-    """Eq. 4: the cosines of a class's local parts, over ordered pairs i != j, then over classes.
+    """Eq. 4: L_ldiv, the mean of cos(l(c,i), l(c,j)) over ordered pairs i != j, then over classes.
 
     The sum over pairs is |sum_i u_i|^2 - sum_i |u_i|^2 for unit u_i: linear in V.
 
     Args:
-        l: (C, V, D).
-        reduction: the mean over the V (V - 1) pairs of a class, or their sum.
+        l: (C, V, D), the local parts.
+        reduction: "sum" adds up the V (V - 1) pairs of a class instead.
     """
     units = unit(l)
-    lengths = units.detach().square().sum((1, 2))  # 1 each whatever l is: no gradient
+    lengths = units.detach().square().sum((1, 2))  # 1 each, whatever l is: no gradient
     pairs = units.sum(1).square().sum(-1) - lengths  # (C,)
     slots = l.shape[1]
     return pairs.mean() / (max(slots * (slots - 1), 1) if reduction == "mean" else 1)
@@ -99,7 +123,7 @@ def assignments(similarities: Tensor, labels: Tensor, temperature: float = 10.0)
 
     Args:
         similarities: (N, C, V).
-        labels: (N,); a row of NO_CLASS gets the assignment of class 0, to be left out later.
+        labels: (N,); a row of NO_CLASS gets the assignment of class 0, and L_div leaves it out.
 
     Returns:
         (N, V), rows sum to 1.
@@ -109,7 +133,7 @@ def assignments(similarities: Tensor, labels: Tensor, temperature: float = 10.0)
 
 
 def class_usage(assigned: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """The mean of A(x) over the rows of each class, (C, V), and the number of these rows, (C,)."""
+    """The class means of A(x), (C, V), and the number of rows of each class, (C,)."""
     classes = torch.arange(num_classes, device=labels.device)
     members = (labels[:, None] == classes).to(assigned.dtype)  # (N, C)
     counts = members.sum(0)
@@ -117,7 +141,7 @@ def class_usage(assigned: Tensor, labels: Tensor, num_classes: int) -> tuple[Ten
 
 
 def kl_to_prior(usage: Tensor, prior: Tensor | None = None) -> Tensor:
-    """KL(usage || prior) over the last dimension; the prior is uniform where none is given."""
+    """KL(usage || prior) over the last dimension; the prior is uniform if None."""
     log_prior = -math.log(usage.shape[-1]) if prior is None else prior.to(usage).log()
     tiny = torch.finfo(usage.dtype).tiny
     return (usage * (usage.clamp_min(tiny).log() - log_prior)).sum(-1)
@@ -132,13 +156,13 @@ def diversity_loss(
     reduce: Literal["batch_mean", "per_sample"] = "batch_mean",
     min_samples: int = 1,
 ) -> Tensor:
-    """Eq. 6: KL( class mean of A(x) || prior ), averaged over the classes present.
+    """Eq. 6: L_div = KL(class mean of A(x) || prior), averaged over the classes present.
 
     Args:
-        assigned: (N, V), Eq. 5.
-        labels: (N,) in [0, C), or NO_CLASS for a row that does not count.
-        prior: (V,) or (C, V), each row a distribution; uniform where none is given.
-        reduce: "per_sample" averages KL( A(x) || prior ) over a class instead.
+        assigned: (N, V), A(x) of Eq. 5.
+        labels: (N,) in [0, C), or NO_CLASS for a row to leave out.
+        prior: (V,) or (C, V), each row a distribution; uniform if None.
+        reduce: "per_sample" averages KL(A(x) || prior) over the rows of a class instead.
         min_samples: a class with fewer rows counts as absent.
     """
     if reduce == "batch_mean":
@@ -154,10 +178,10 @@ def diversity_loss(
 
 
 def consistency_loss(risk: Callable[[Tensor], Tensor], slot_logits: Tensor) -> Tensor:
-    """Eq. 7: (1/V) sum_i R(sigma(logit(x,i)), y), the risk charged to every slot's own logits.
+    """Eq. 7: L_cst = (1/V) sum_i R(sigma(logit(x,i)), y), the risk of each slot's logits.
 
     Args:
-        risk: takes (N, C) logits, gives a scalar; it is vectorised over the slots.
+        risk: from (N, C) logits to a scalar; `torch.vmap` runs it over the slots.
         slot_logits: (N, C, V).
     """
     return torch.vmap(risk, in_dims=-1)(slot_logits).mean()
@@ -175,13 +199,21 @@ def fission_loss(
 ) -> Tensor:
     """Eq. 8: L = L_max + lambda_div L_div + lambda_cst L_cst, for a training loop of your own.
 
-    This is the equation to the letter. `WithFission` adds L_ldiv, and leaves single samples out of
-    L_div, unless its options say otherwise.
+    This is the equation to the letter. By default `WithFission` also adds L_ldiv, and leaves
+    classes with a single row out of L_div.
 
     Args:
         risk: R(sigma(.), y) of any (N, C) logits, for instance
             ``lambda logits: F.cross_entropy(logits, labels)``.
+        output: of a `FissionHead`.
         labels: (N,) labels or pseudo-labels; NO_CLASS keeps a row out of L_div.
+        diversity_weight: lambda_div.
+        consistency_weight: lambda_cst.
+        assign_temperature: T of Eq. 5.
+        prior: of Eq. 6, see `diversity_loss`.
+
+    Returns:
+        A scalar.
     """
     num_classes = output.similarities.shape[1]
     check_labels(labels, len(output.features), num_classes)
@@ -197,8 +229,11 @@ def fission_loss(
     )
 
 
+# The head
+
+
 class FissionHead(nn.Module):
-    """V learnable prototypes a class: g, l and delta, and Eqs. 1-3 applied to them.
+    """V learnable prototypes per class: the parameters g, l and delta, and Eqs. 1-3.
 
     With V = 1 it is a cosine head whose weight is the combined prototype.
 
@@ -208,16 +243,16 @@ class FissionHead(nn.Module):
         prototypes: V.
         temperature: T of Eqs. 10 and 12.
         offset: b of Eq. 10.
-        similarity: how features are compared with prototypes, see `similarity`.
-        num_seen: S, needed only with `novel_prototypes`.
-        novel_prototypes: prototypes of each class from S on; it divides V. Slot i of such a class
-            is its prototype i modulo this number, so that every class keeps V slots.
-        delta: the start of delta; 0 gives lambda = 1/2.
-        generator: for the random start.
+        similarity: of features and prototypes, see the function of that name.
+        num_seen: S, required only with `novel_prototypes`.
+        novel_prototypes: prototypes of each class from S on, a divisor of V. Slot i of such a
+            class is its prototype i modulo this number, so that every class keeps V slots.
+        delta: initial value of delta; 0 gives lambda = 1/2.
+        generator: for the random initial g and l.
     """
 
     _own: Tensor
-    """(C, V): the prototype behind each slot."""
+    """(C, V): the index of the prototype in each slot."""
 
     def __init__(
         self,
@@ -263,7 +298,7 @@ class FissionHead(nn.Module):
         self.register_buffer("_own", own, persistent=False)
 
     def prototypes(self) -> Prototypes:
-        """The prototypes as they are now."""
+        """The current prototypes (Eqs. 1 and 2)."""
         l: Tensor = self.l
         delta: Tensor = self.delta
         if self._tied:
@@ -272,79 +307,26 @@ class FissionHead(nn.Module):
         return Prototypes(combine(self.g, l, delta), l, mixing(delta))
 
     def extra_repr(self) -> str:
-        """What print shows."""
+        """Sizes and similarity, for print."""
         classes, prototypes, width = self.l.shape
         return f"{width} features, {classes} classes of {prototypes} prototypes, {self.similarity}"
 
     def forward(self, features: Tensor) -> Output:
-        """(N, D) features to an `Output` of (N, C, V) similarities."""
+        """Eq. 3: (N, D) features to an `Output` with (N, C, V) similarities."""
         check_features(features, self.g.shape[-1])
         prototypes = self.prototypes()
         sims = similarity(features, prototypes.combined, self.similarity, self.precision_root)
         return Output(features, sims, max_logits(sims), prototypes, self.temperature, self.offset)
 
 
-def unit(vectors: Tensor) -> Tensor:
-    """Vectors made of length 1 along the last dimension; 0 stays 0."""
-    return F.normalize(vectors, dim=-1)
-
-
 def random_directions(*shape: int, generator: torch.Generator | None = None) -> Tensor:
-    """Vectors of length 1 along the last dimension, uniform on the sphere."""
+    """Random vectors of length 1 along the last dimension, uniform on the sphere."""
     return F.normalize(torch.randn(*shape, generator=generator), dim=-1)
 
 
-MOST = 10**9
-"""The largest number of anything."""
-WIDEST = 2**14
-"""The widest layer of a method's own nets: between two of these there are 268 million weights."""
-
-
-def check_sizes(most: int = MOST, **sizes: int) -> None:
-    """Refuse a C, V, D or other number below 1, or of which there cannot be so many."""
-    for name, size in sizes.items():
-        require(size >= 1, f"{name} = {size} must be at least 1.")
-        require(size <= most, f"{name} = {size} must be at most {most:,}.")
-
-
-def check_labels(labels: Tensor, rows: int, num_classes: int) -> None:
-    """Refuse labels that are not one for each row, or not of a class."""
-    require(
-        labels.shape == (rows,) and rows > 0,
-        f"Labels have the shape {tuple(labels.shape)}, but ({rows},) is wanted, and not empty.",
-    )
-    low, high = int(labels.min()), int(labels.max())
-    require(
-        low >= -1 and high < num_classes,
-        f"Labels run from {low} to {high}, but classes from 0 to {num_classes - 1} (-1: none).",
-    )
-
-
 def check_novel_prototypes(novel: int | None, prototypes: int) -> None:
-    """Refuse a number that V slots cannot be shared among evenly."""
+    """Refuse a number of novel prototypes that does not divide V."""
     require(
         novel is None or (1 <= novel <= prototypes and prototypes % novel == 0),
         f"novel_prototypes = {novel} must divide prototypes = {prototypes}.",
     )
-
-
-def check_features(features: Tensor, num_features: int) -> None:
-    """Refuse features of another width, or, on a CPU, with a NaN or an infinity.
-
-    On an accelerator a look at values would wait for all that is under way, at every forward; the
-    loss of each step and the scores of a judgement are looked at anyway.
-    """
-    require(
-        features.ndim == 2 and features.shape[1] == num_features,
-        f"Features have the shape {tuple(features.shape)}, but the head wants (N, {num_features}).",
-    )
-    if features.device.type == "cpu" and not torch.compiler.is_compiling():
-        total = features.detach().sum().item()  # one pass, in which no NaN or infinity can hide
-        if math.isfinite(total):
-            return
-        bad = len(features) - int(features.isfinite().all(-1).sum())
-        require(
-            bad == 0,
-            f"{bad} of {len(features)} feature vectors hold NaN or infinity: "
-            "clean the input, or lower the learning rate if they came up in training.",
-        )

@@ -1,4 +1,4 @@
-"""Sums without rounding: against fractions, and the same in any order."""
+"""Exact products: against fractions, and the same bits in any order."""
 
 from fractions import Fraction
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from protofission.core.exact_products import exact_lengths, exact_products
 
 
-def drawn(rows: int, columns: int, spread: float) -> Tensor:
+def draw(rows: int, columns: int, spread: float) -> Tensor:
     """Numbers of very different sizes."""
     generator = torch.Generator().manual_seed(columns)
     sizes = torch.randn(rows, columns, dtype=torch.float64, generator=generator)
@@ -21,7 +21,7 @@ def drawn(rows: int, columns: int, spread: float) -> Tensor:
 @pytest.mark.parametrize("spread", [0.0, 10.0])
 @pytest.mark.parametrize("columns", [1, 2, 3, 64, 65, 5000])
 def test_products_are_close_to_those_of_fractions(columns: int, spread: float) -> None:
-    rows, others = drawn(3, columns, spread), drawn(2, columns, spread)
+    rows, others = draw(3, columns, spread), draw(2, columns, spread)
     found = exact_products(rows, others)
     for i, row in enumerate(rows.tolist()):
         for j, other in enumerate(others.tolist()):
@@ -33,7 +33,7 @@ def test_products_are_close_to_those_of_fractions(columns: int, spread: float) -
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 64, 65, 5000])
 def test_no_order_of_columns_or_rows_changes_a_bit(columns: int) -> None:
-    rows, others = drawn(40, columns, 3.0), drawn(7, columns, 3.0)
+    rows, others = draw(40, columns, 3.0), draw(7, columns, 3.0)
     found, lengths = exact_products(rows, others), exact_lengths(rows)
     for seed in range(5):
         order = torch.randperm(columns, generator=torch.Generator().manual_seed(seed))

@@ -1,4 +1,4 @@
-"""What takes more memory than there is, is refused before any of it is taken."""
+"""A model that takes more memory than is free is refused before it is built."""
 
 from pathlib import Path
 

@@ -25,8 +25,8 @@ from protofission.core.metrics import (
     aupr,
     auroc,
     contingency,
+    count_matches,
     fpr_at_tpr,
-    matched,
     nmi,
     prototype_health,
     subclass_score,
@@ -38,7 +38,7 @@ SEEDS = range(4)
 PROTOCOLS = ("orca", "strict")
 
 
-def drawn(seed: int, classes: int, heads: int, n: int = 60) -> tuple[list[int], list[int]]:
+def draw(seed: int, classes: int, heads: int, n: int = 60) -> tuple[list[int], list[int]]:
     """Labels, and heads that agree with them now and then."""
     random = np.random.default_rng(seed)
     labels = random.integers(classes, size=n)
@@ -46,7 +46,7 @@ def drawn(seed: int, classes: int, heads: int, n: int = 60) -> tuple[list[int], 
     return labels.tolist(), guesses.tolist()
 
 
-def judged(labels: list[int], heads: list[int], seen: int, protocol: str) -> Accuracy:
+def judge(labels: list[int], heads: list[int], seen: int, protocol: str) -> Accuracy:
     counts = contingency(labels, heads, max(labels) + 1, max(heads) + 1)
     return accuracy(counts, seen, protocol)
 
@@ -55,17 +55,17 @@ def judged(labels: list[int], heads: list[int], seen: int, protocol: str) -> Acc
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_matching_equals_brute_force(seed, classes, heads):
     """As many heads as classes, more, and fewer."""
-    labels, guesses = drawn(seed, classes, heads)
+    labels, guesses = draw(seed, classes, heads)
     counts = contingency(labels, guesses, classes, heads)
     assert counts.tolist() == scalar.contingency(labels, guesses, classes, heads)
-    assert matched(counts) == scalar.matched(counts.tolist())
+    assert count_matches(counts) == scalar.count_matches(counts.tolist())
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(("classes", "heads"), [(5, 5), (5, 6), (6, 4), (5, 2)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_accuracies_equal_brute_force(seed, classes, heads, protocol):
-    labels, guesses = drawn(seed, classes, heads)
+    labels, guesses = draw(seed, classes, heads)
     found = accuracy(contingency(labels, guesses, classes, heads), 3, protocol)
     assert vars(found) == {
         name: close(value, nan_ok=True)
@@ -87,15 +87,15 @@ def test_swapped_arguments_are_noticed_where_heads_and_classes_differ():
 def test_swapped_arguments_change_the_verdict():
     """Two seen classes: images of class 1 on head 0. The other way round all of them are novel."""
     labels, heads = [0, 1, 1, 2], [0, 0, 2, 2]
-    assert judged(labels, heads, 2, "strict") == Accuracy(close(1 / 3), close(1), close(1 / 2))
-    assert judged(heads, labels, 2, "strict") == Accuracy(close(1 / 2), close(1 / 2), close(1 / 2))
+    assert judge(labels, heads, 2, "strict") == Accuracy(close(1 / 3), close(1), close(1 / 2))
+    assert judge(heads, labels, 2, "strict") == Accuracy(close(1 / 2), close(1 / 2), close(1 / 2))
 
 
 def test_novel_images_on_seen_heads_are_right_for_orca_and_wrong_for_strict():
     """Peers, finding 3: every novel class sits one-to-one on a seen head."""
     labels = [0, 1, 2, 3] * 5
     heads = [0, 1, 0, 1] * 5
-    assert judged(labels, heads, 2, "orca") == Accuracy(1.0, 1.0, 0.5)
+    assert judge(labels, heads, 2, "orca") == Accuracy(1.0, 1.0, 0.5)
     counts = contingency(labels, heads, 4, 4)
     assert accuracy(counts, 2, "orca") == Accuracy(1.0, 1.0, 0.5)
     assert accuracy(counts, 2, "strict") == Accuracy(1.0, 0.0, 0.5)
@@ -118,21 +118,21 @@ def test_an_empty_head_is_not_left_out_of_the_matching():
     """OpenLDN sized its matrix by the distinct predictions and said 0.60."""
     labels, heads = [0, 1, 2, 3, 4] * 2, [0, 1, 1, 3, 4] * 2
     for protocol in PROTOCOLS:
-        assert judged(labels, heads, 0, protocol).novel == close(0.8)
-        assert judged(labels, heads, 1, protocol).all == close(0.8)
+        assert judge(labels, heads, 0, protocol).novel == close(0.8)
+        assert judge(labels, heads, 1, protocol).all == close(0.8)
 
 
 def test_more_clusters_than_classes_leave_some_unmatched():
     """Two novel classes over three heads: one class is split, its smaller half is wrong."""
     labels, heads = [1] * 5 + [2] * 5, [1, 1, 1, 2, 2, 3, 3, 3, 3, 3]
     for protocol in PROTOCOLS:
-        assert judged(labels, heads, 1, protocol).novel == close(0.8)
+        assert judge(labels, heads, 1, protocol).novel == close(0.8)
 
 
 def test_fewer_heads_than_classes_leave_classes_unmatched():
     labels, heads = [1] * 5 + [2] * 3, [1] * 8
     for protocol in PROTOCOLS:
-        assert judged(labels, heads, 1, protocol).novel == close(5 / 8)
+        assert judge(labels, heads, 1, protocol).novel == close(5 / 8)
 
 
 def test_without_novel_heads_strict_finds_no_novel_image():
@@ -152,11 +152,11 @@ def test_matching_shard_by_shard_would_inflate():
     random = np.random.default_rng(0)
     labels, heads = random.integers(5, size=(2, 400)).tolist()
     counts = contingency(labels, heads, 5, 5)
-    assert matched(counts) == scalar.matched(counts.tolist())
+    assert count_matches(counts) == scalar.count_matches(counts.tolist())
     shards = [slice(start, start + 40) for start in range(0, 400, 40)]
-    by_shard = sum(matched(contingency(labels[s], heads[s], 5, 5)) for s in shards)
-    assert by_shard > matched(counts) + 30  # eight points of accuracy out of nothing
-    assert accuracy(counts, 0, "orca").all == matched(counts) / 400
+    by_shard = sum(count_matches(contingency(labels[s], heads[s], 5, 5)) for s in shards)
+    assert by_shard > count_matches(counts) + 30  # eight points of accuracy out of nothing
+    assert accuracy(counts, 0, "orca").all == count_matches(counts) / 400
 
 
 def tables(rows: int, columns: int) -> st.SearchStrategy[np.ndarray]:
@@ -181,8 +181,8 @@ def test_the_names_of_novel_heads_mean_nothing(counts, order, protocol):
 
 @given(tables(4, 5))
 def test_the_matching_is_symmetric_and_at_least_the_diagonal(counts):
-    assert matched(counts) == matched(counts.T)
-    assert np.trace(counts) <= matched(counts) <= counts.max(1).sum()
+    assert count_matches(counts) == count_matches(counts.T)
+    assert np.trace(counts) <= count_matches(counts) <= counts.max(1).sum()
 
 
 def scores(seed: int) -> tuple[list[float], list[float]]:
@@ -254,7 +254,7 @@ def test_auroc_turns_round_with_its_arguments_and_ignores_the_scale(inside, outs
 @pytest.mark.parametrize(("classes", "heads"), [(4, 4), (4, 7), (5, 2)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nmi_and_ari_equal_their_twins_and_scikit_learn(seed, classes, heads):
-    labels, guesses = drawn(seed, classes, heads)
+    labels, guesses = draw(seed, classes, heads)
     counts = contingency(labels, guesses, classes, heads)
     assert nmi(counts) == close(scalar.nmi(labels, guesses))
     assert nmi(counts) == close(normalized_mutual_info_score(labels, guesses))
@@ -285,10 +285,10 @@ def test_nmi_and_ari_at_their_edges(labels, heads):
 def test_heads_that_say_nothing_of_the_class_share_no_information(rows, columns):
     counts = np.outer(rows, columns)
     assert 0 <= nmi(counts) < 1e-9  # never below 0, not even by rounding
-    assert ari(counts) == close(adjusted_rand_score(*unrolled(counts)), abs=1e-12)
+    assert ari(counts) == close(adjusted_rand_score(*unroll(counts)), abs=1e-12)
 
 
-def unrolled(counts: np.ndarray) -> tuple[list[int], list[int]]:
+def unroll(counts: np.ndarray) -> tuple[list[int], list[int]]:
     """Labels and heads with these counts."""
     cells = [(c, h) for (c, h), n in np.ndenumerate(counts) for _ in range(n)]
     return [c for c, _ in cells], [h for _, h in cells]

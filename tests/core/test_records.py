@@ -1,4 +1,4 @@
-"""Rows of a batch, and the twins' promise to know nothing of ours."""
+"""Rows of a batch, and the references, which import nothing of the package."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_step_has_no_place_for_labels_of_the_pool():
     assert len(step.labels) == step.layout.labeled
 
 
-def imported(path: Path) -> set[str]:
+def imported_packages(path: Path) -> set[str]:
     """The packages that a file imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -78,12 +78,12 @@ REFERENCE = Path(__file__).parents[1] / "reference"
 
 @pytest.mark.parametrize("name", ["methods", "metrics", "prototypes", "risks", "scores"])
 def test_scalar_twins_import_the_standard_library_alone(name):
-    assert imported(REFERENCE / f"{name}.py") <= {*sys.stdlib_module_names, "reference"}
+    assert imported_packages(REFERENCE / f"{name}.py") <= {*sys.stdlib_module_names, "reference"}
 
 
 def test_no_reference_imports_what_it_judges():
     for path in REFERENCE.glob("*.py"):
-        assert "protofission" not in imported(path), path.name
+        assert "protofission" not in imported_packages(path), path.name
 
 
 def test_a_view_that_is_not_there_is_refused():

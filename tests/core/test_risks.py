@@ -19,13 +19,13 @@ close = pytest.approx
 N, C = 7, 4
 
 
-def drawn(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def draw(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return 4 * normal(N, C, seed=seed), torch.randint(C, (N,), generator=rng(seed))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_softmax_and_cross_entropy_equal_their_twins(seed):
-    logits, labels = drawn(seed)
+    logits, labels = draw(seed)
     rows = logits.tolist()
     probs = torch.tensor([scalar.softmax(z) for z in rows], dtype=torch.float64)
     assert_close(Softmax().probs(logits), probs)
@@ -36,7 +36,7 @@ def test_softmax_and_cross_entropy_equal_their_twins(seed):
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("seed", range(3))
 def test_sigmoid_and_one_vs_all_equal_their_twins(seed, reduction):
-    logits, labels = drawn(seed)
+    logits, labels = draw(seed)
     rows, sigma = logits.tolist(), Sigmoid(reduction)
     probs = [[scalar.sigmoid(z) for z in row] for row in rows]
     assert_close(sigma.probs(logits), torch.tensor(probs, dtype=torch.float64))
@@ -55,7 +55,7 @@ def test_one_vs_all_adds_up_the_classes_unless_told_to_average():
 
 def test_the_risks_of_a_class_and_of_none_differ_by_the_logit():
     """-log s(z) + log(1 - s(z)) = -z."""
-    logits, labels = drawn(0)
+    logits, labels = draw(0)
     own = logits.gather(1, labels[:, None])[:, 0]
     assert_close(Sigmoid().risk(logits, labels) - Sigmoid().none_risk(logits), -own)
 
@@ -75,7 +75,7 @@ def test_at_t_10_and_b_5_a_threshold_of_095_asks_for_a_cosine_of_0794():
 
 @pytest.mark.parametrize("sigma", SIGMAS, ids=str)
 def test_gradients_of_risks(sigma):
-    logits, labels = drawn(0)
+    logits, labels = draw(0)
     logits.requires_grad_()
     assert gradcheck(lambda z: sigma.risk(z, labels), logits)
     if isinstance(sigma, Sigmoid):

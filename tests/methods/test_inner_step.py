@@ -14,9 +14,9 @@ from torch.testing import assert_close
 
 from builders import make_case, normal, rng
 from protofission.core.errors import InputError
-from protofission.core.products import linear
 from protofission.core.records import Batch, Layout, Output, Step, total
 from protofission.core.rng import step_rng
+from protofission.core.threaded_products import linear
 from protofission.data.batches import Batches
 from protofission.fission import unit
 from protofission.methods import METHODS

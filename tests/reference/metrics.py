@@ -18,7 +18,7 @@ def contingency(labels: list[int], heads: list[int], classes: int, num_heads: in
     ]
 
 
-def matched(counts: Counts) -> int:
+def count_matches(counts: Counts) -> int:
     """The best one-to-one matching, by trying them all."""
     rows, columns = len(counts), len(counts[0]) if counts else 0
     if rows > columns:
@@ -40,7 +40,7 @@ def accuracy(labels: list[int], heads: list[int], seen: int, protocol: str) -> d
     def most_right(images: list[tuple[int, int]]) -> int:
         if not images:
             return 0
-        return matched(
+        return count_matches(
             contingency([y for y, _ in images], [h for _, h in images], classes, num_heads)
         )
 

@@ -1,1 +1,1 @@
-"""What everything is made of: records, losses, scores, metrics, statistics, randomness, errors."""
+"""Records, risks, scores, metrics, statistics, randomness and errors."""

@@ -1,4 +1,4 @@
-"""Bad input: one sentence that names the value and the remedy."""
+"""Errors for bad input: one sentence that names the value and the remedy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 class InputError(ValueError):
-    """A value that the caller can mend; the command line prints it and exits with 2."""
+    """A value that the caller can correct; the command line prints it and exits with code 2."""
 
 
 class UnknownKeyError(InputError):
-    """An option that a value does not have; another value may."""
+    """An option key that this value does not have, though another kind of value may."""
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -23,42 +23,42 @@ def require(condition: bool, sentence: str) -> None:
 
 
 def check_positive(**values: float) -> None:
-    """Refuse a value that is not above 0."""
+    """Refuse any value that is not above 0."""
     for name, value in values.items():
         require(value > 0, f"{name} = {value} must be above 0.")
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not one of `known`, with the nearest known one."""
-    return InputError(not_known(kind, name, known, known))
+    """The error for a name that is not one of `known`; it suggests the closest one."""
+    return InputError(unknown_message(kind, name, known, known))
 
 
-def not_known(kind: str, name: str, known: Iterable[str], guesses: Iterable[str]) -> str:
-    """The sentence for an unknown name: the nearest of `guesses`, and all of `known`."""
+def unknown_message(kind: str, name: str, known: Iterable[str], guesses: Iterable[str]) -> str:
+    """The message for an unknown name: suggest the closest of `guesses`, list all of `known`."""
     names, near = sorted(known), get_close_matches(name, sorted(guesses), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
 
 
 def printable(text: str) -> str:
-    """Text that any terminal can show on one line: other characters are escaped."""
+    """Text for one line of any terminal: characters that cannot be printed are escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-_HINTS: dict[type, dict[str, Any]] = {}
+_FIELD_TYPES: dict[type, dict[str, Any]] = {}
 
 
-def hints(kind: type) -> dict[str, Any]:
-    """The types of a class's fields, read once: that takes longer than all else a check does."""
-    if kind not in _HINTS:
-        _HINTS[kind] = get_type_hints(kind)
-    return _HINTS[kind]
+def field_types(kind: type) -> dict[str, Any]:
+    """The types of a class's fields by name, cached: resolving them is the slow part of a check."""
+    if kind not in _FIELD_TYPES:
+        _FIELD_TYPES[kind] = get_type_hints(kind)
+    return _FIELD_TYPES[kind]
 
 
 def check_choices(value: Any) -> None:
-    """Refuse a dataclass in which a field of a Literal type has none of its values."""
+    """Refuse a dataclass if a field of a Literal type has a value that the type does not list."""
     for field in dataclasses.fields(value):
-        wanted = hints(type(value))[field.name]
+        wanted = field_types(type(value))[field.name]
         if get_origin(wanted) is Literal:
             choices, chosen = get_args(wanted), getattr(value, field.name)
             if chosen not in choices:

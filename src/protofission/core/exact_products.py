@@ -1,9 +1,9 @@
-"""Sums of products without rounding: the same bits for any number and order of rows.
+"""Matrix products without rounding: the same bits for any number and order of rows.
 
-A matrix product rounds in an order that depends on the sizes of the matrices, so that the last bits
-of a row change with the rows beside it. Here each factor is cut into two parts of so few bits that
-no sum of their products has more than a double holds (Ozaki et al., Numerical Algorithms 59, 2012):
-whatever the order, nothing is rounded. About 45 bits of each factor count.
+A matrix product rounds in an order that depends on the sizes of the matrices, so the last bits of a
+row change with the rows beside it. Here each factor is split into two parts of so few bits that any
+sum of their products fits into a double (Ozaki et al., Numerical Algorithms 59, 2012): nothing is
+rounded, whatever the order. About 45 bits of each factor count.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from protofission.core.threads import all_threads
 MANTISSA = 53
 """Bits of a double."""
 SMALLEST = -400
-"""Numbers far below 2 to this power count as 0: their products would leave the range of doubles."""
+"""Numbers far below 2 to this power count as 0: their products would underflow."""
 
 
 def exact_products(rows: Tensor, others: Tensor) -> Tensor:
-    """(N, M): of (N, D) rows with (M, D) others, float64."""
+    """(N, M) inner products of (N, D) rows with (M, D) others, float64."""
     high, low = _parts(rows)
     other_high, other_low = _parts(others)
     with all_threads():
@@ -29,15 +29,15 @@ def exact_products(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def exact_lengths(vectors: Tensor) -> Tensor:
-    """(N,): of (N, D) vectors, float64."""
+    """(N,) lengths of (N, D) vectors, float64."""
     high, low = _parts(vectors)
     return ((high * high).sum(-1) + 2 * (high * low).sum(-1)).clamp_min(0).sqrt()
 
 
 def _parts(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Two summands of (N, D) vectors: whole multiples of a power of 2, the same for all of a row.
+    """Split (N, D) vectors into high + low, each a whole multiple of one power of 2 per row.
 
-    Of both, the multiples are at most 2 ** bits, so that D products stay below 2 ** MANTISSA.
+    The multiples are at most 2 ** bits, so that a sum of D products stays below 2 ** MANTISSA.
     """
     bits = (MANTISSA - (vectors.shape[-1] - 1).bit_length()) // 2
     largest = vectors.abs().amax(-1, keepdim=True)

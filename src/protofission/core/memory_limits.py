@@ -1,4 +1,4 @@
-"""Memory that a model will take, estimated from its sizes before any of it is taken."""
+"""Free memory, and the check that a model fits into it before it is built."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ LIMITS = (
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 )
-"""Where Linux says how much memory a container may take, if it is limited."""
+"""Files in which Linux keeps the memory limit of a container, if there is one."""
 
 
 class Extent(NamedTuple):
-    """How many numbers a part of a model holds."""
+    """Counts of numbers (weights, activations) in a part of a model."""
 
     weights: int
     row: int
-    """Of its largest layer, for one row of a batch."""
+    """Activations of its largest layer, per row of a batch."""
     out: int
-    """That come out, for one row of a batch."""
+    """Outputs per row of a batch."""
 
 
 def require_memory(needed: int, what: str) -> None:
-    """Refuse what takes more bytes than are free."""
+    """Refuse `what` if it takes more bytes than are free."""
     free = free_memory()
     require(
         needed <= free,
@@ -38,7 +38,7 @@ def require_memory(needed: int, what: str) -> None:
 
 
 def free_memory() -> int:
-    """Bytes that this process may still take: what the machine can spare, and its container."""
+    """Bytes that this process can still take, by the machine and by its container."""
     found = [_spare()]
     for limit in map(Path, LIMITS):
         with suppress(OSError, ValueError):  # none, or "max"
@@ -47,7 +47,7 @@ def free_memory() -> int:
 
 
 def _spare() -> int:
-    """Bytes that the machine can spare; all it has, where only that is known."""
+    """Bytes that the machine has free; all of its memory where only that is known."""
     with suppress(OSError):
         told = Path("/proc/meminfo").read_text()
         found = re.findall(r"^(?:MemAvailable|SwapFree): +(\d+) kB$", told, re.MULTILINE)

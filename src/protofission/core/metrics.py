@@ -1,7 +1,7 @@
-"""Metrics: arrays in, numbers out, one matching over the whole set.
+"""Metrics: arrays in, numbers out, with one matching over the whole set.
 
-Labels and predictions are numbered alike: the S seen classes first, then the novel ones. There may
-be more heads than classes, or fewer, and heads that nobody predicts.
+Labels and predictions share their numbering: the S seen classes first, then the novel ones. There
+may be more heads than classes, or fewer, and heads that are never predicted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 def contingency(
     labels: ArrayLike, predictions: ArrayLike, num_classes: int, num_heads: int
 ) -> Counts:
-    """(classes, heads): how many images of each class each head claims."""
+    """(classes, heads): the number of images of each class that each head predicts."""
     true, predicted = np.asarray(labels), np.asarray(predictions)
     require(
         true.shape == predicted.shape,
@@ -45,15 +45,18 @@ def contingency(
     return flat.reshape(num_classes, num_heads)
 
 
-def matched(counts: Counts) -> int:
-    """The most images that a one-to-one matching of classes and heads gets right (Hungarian)."""
+def count_matches(counts: Counts) -> int:
+    """The number of images that the best one-to-one matching of classes and heads gets right.
+
+    The matching is Hungarian; counts are (classes, heads), see `contingency`.
+    """
     rows, columns = linear_sum_assignment(counts, maximize=True)
     return int(counts[rows, columns].sum())
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Shares of images that are right; NaN where there is no image to judge."""
+    """Accuracies in [0, 1]; NaN where there is no image."""
 
     seen: float
     novel: float
@@ -64,10 +67,10 @@ def accuracy(counts: Counts, num_seen: int, protocol: Protocol) -> Accuracy:
     """Accuracy on seen, novel and all images.
 
     `seen` is plain accuracy in both protocols.
-    - "orca", as its code: `novel` is a Hungarian matching on the novel images in which seen heads
-      may take part; `all` is another, over all images and heads.
-    - "strict", as the paper's words: seen heads stay pinned to their classes, and a novel image on
-      a seen head is an error, as is a seen image on a novel head.
+    - "orca", as in its code: `novel` matches the novel images with all heads, seen ones included;
+      `all` is another Hungarian matching, over all images and heads.
+    - "strict", as in the paper's words: seen heads stay pinned to their classes, so a novel image
+      on a seen head is an error, as is a seen image on a novel head.
 
     Args:
         counts: (classes, heads), see `contingency`.
@@ -76,10 +79,10 @@ def accuracy(counts: Counts, num_seen: int, protocol: Protocol) -> Accuracy:
     seen_total, novel_total = int(images[:num_seen].sum()), int(images[num_seen:].sum())
     seen_right = int(np.trace(counts[:num_seen, :num_seen]))
     if protocol == "orca":
-        novel_right = matched(counts[num_seen:])
-        all_right = matched(counts)
+        novel_right = count_matches(counts[num_seen:])
+        all_right = count_matches(counts)
     else:
-        novel_right = matched(counts[num_seen:, num_seen:])
+        novel_right = count_matches(counts[num_seen:, num_seen:])
         all_right = seen_right + novel_right
     return Accuracy(
         seen=_share(seen_right, seen_total),
@@ -93,7 +96,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def auroc(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
-    """The chance that an OOD image scores above an ID image, ties counting half.
+    """The probability that an OOD image scores above an ID image; ties count half.
 
     Args:
         id_scores, ood_scores: OOD scores (higher is more OOD) of ID and of OOD images.
@@ -119,7 +122,7 @@ def aupr(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
 
 
 def fpr_at_tpr(id_scores: ArrayLike, ood_scores: ArrayLike, tpr: float = 0.95) -> float:
-    """The share of OOD images let in by the lowest threshold that lets in a share `tpr` of ID."""
+    """The share of OOD images accepted by the lowest threshold that accepts a share `tpr` of ID."""
     require(0 < tpr <= 1, f"tpr = {tpr} must be above 0, at most 1.")
     inside, outside = np.sort(_scores(id_scores)), _scores(ood_scores)
     if not len(inside) or not len(outside):
@@ -138,7 +141,7 @@ def _scores(values: ArrayLike) -> Floats:
 
 
 def nmi(counts: Counts) -> float:
-    """Normalised mutual information of classes and heads: over the mean of the two entropies."""
+    """Normalized mutual information of classes and heads: over the mean of the two entropies."""
     if not counts.sum():
         return float("nan")
     joint = counts / counts.sum()
@@ -151,7 +154,7 @@ def nmi(counts: Counts) -> float:
 
 
 def ari(counts: Counts) -> float:
-    """Adjusted Rand index of classes and heads: pairs in agreement, above chance."""
+    """Adjusted Rand index of classes and heads: agreement of pairs above chance."""
     pairs = counts.sum() * (counts.sum() - 1) / 2
     joint, rows, columns = (
         float((part * (part - 1) / 2).sum()) for part in (counts, counts.sum(1), counts.sum(0))
@@ -162,21 +165,21 @@ def ari(counts: Counts) -> float:
 
 @dataclass(frozen=True)
 class SubclassScore:
-    """How well a division of each class goes with its finer classes; NaN where there are none."""
+    """Agreement of each class's parts with its finer classes; NaN where there are none."""
 
     nmi: float = math.nan
     """Mean over classes."""
     accuracy: float = math.nan
-    """Share of images whose part is the one matched with their finer class (Hungarian)."""
+    """Share of images in the part that is matched with their finer class (Hungarian)."""
 
 
 def subclass_score(labels: Counts, finer: Counts, parts: Counts) -> SubclassScore:
-    """Parts of each class against its finer classes, class by class.
+    """Compare the parts of each class with its finer classes, class by class.
 
     Args:
-        labels: (N,): the class of each image.
-        finer: (N,): its finer class.
-        parts: (N,): the part of its class that it is put into.
+        labels: (N,), the class of each image.
+        finer: (N,), its finer class.
+        parts: (N,), the part of its class that it is assigned to.
     """
     found, right = [], 0
     for label in np.unique(labels):
@@ -186,7 +189,7 @@ def subclass_score(labels: Counts, finer: Counts, parts: Counts) -> SubclassScor
         )
         counts = contingency(true, predicted, len(fine), len(some))
         found.append(nmi(counts))
-        right += matched(counts)
+        right += count_matches(counts)
     if not found:
         return SubclassScore()
     return SubclassScore(float(np.mean(found)), right / len(labels))
@@ -199,25 +202,25 @@ def _entropy(shares: Floats) -> float:
 
 @dataclass(frozen=True)
 class PrototypeHealth:
-    """Whether the prototypes are alive and differ; means over classes, for usage those in use."""
+    """Use and diversity of the prototypes: means over classes, of usage over the classes in use."""
 
     usage_entropy: float
-    """Of the slots' shares of a class's images, in nats."""
+    """Entropy of the slots' shares of a class's images, in nats."""
     effective: float
     """Effective V: exp of that entropy, from 1 (one slot does all) to V."""
     dead: int
-    """Slots of classes in use that no image is nearest to."""
+    """Slots, of classes in use, that are no image's nearest."""
     slot_cosine: float
-    """Of two different slots of a class; NaN for V = 1."""
+    """Mean cosine of two different slots of a class; NaN for V = 1."""
     mixing: float
-    """lambda."""
+    """Mean lambda of Eq. 2."""
 
 
 def prototype_health(usage: Counts, prototypes: ArrayLike, mixing: ArrayLike) -> PrototypeHealth:
-    """The health of a head's prototypes.
+    """Measure the use and diversity of a head's prototypes.
 
     Args:
-        usage: (C, V), images of each class by their nearest slot.
+        usage: (C, V), the number of images of each class by nearest slot.
         prototypes: (C, V, D).
         mixing: (C, V), lambda.
     """

@@ -1,6 +1,6 @@
-"""Frozen dataclasses as options: dotted keys, typed texts, and what each field means.
+"""Frozen dataclasses as options: list their dotted keys, and override one by `key=value`.
 
-Overrides copy; they refuse what they do not know, and name what they do.
+An override makes a copy. An unknown key is refused with the known ones.
 """
 
 from __future__ import annotations
@@ -18,15 +18,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from protofission.core.errors import InputError, UnknownKeyError, hints, not_known, require, unknown
+from protofission.core.errors import (
+    InputError,
+    UnknownKeyError,
+    field_types,
+    require,
+    unknown,
+    unknown_message,
+)
 
 Value = TypeVar("Value")
 
 FIXED, NAMED = "fixed", "named"
-"""Metadata of a field: it cannot be overridden, True or the reason; a function that gives its value
-for a name."""
+"""Keys of a field's metadata. FIXED: it cannot be overridden; True, or the reason as a string.
+NAMED: a function from a name to the field's value."""
 LARGEST = 2.0**128 * (1 - 2.0**-24)
-"""The largest float32: weights and losses are computed in it."""
+"""The largest float32, in which weights and losses are computed."""
 
 
 def override(value: Value, assignment: str) -> Value:
@@ -42,10 +49,10 @@ def override(value: Value, assignment: str) -> Value:
     )
     key = key.strip()
     try:
-        changed: Value = _replaced(value, key.split("."), text.strip(), key)
+        changed: Value = _replace(value, key.split("."), text.strip(), key)
     except _NoSuchKeyError as miss:
         guesses = [known.replace("base.", "") for known in options(value)]
-        raise UnknownKeyError(not_known("key", key, miss.siblings, guesses)) from None
+        raise UnknownKeyError(unknown_message("key", key, miss.siblings, guesses)) from None
     return changed
 
 
@@ -58,14 +65,14 @@ def override_all(value: Value, assignments: Iterable[str]) -> Value:
 
 @dataclass(frozen=True)
 class Option:
-    """A value that can be overridden, and what its class says of it."""
+    """A value that can be overridden, with the docstring of its field."""
 
     value: Any
     meaning: str
 
 
 def options(value: Any, prefix: str = "") -> dict[str, Option]:
-    """All dotted keys of an experiment with their values and meanings."""
+    """All options of an experiment, or of another dataclass, by dotted key."""
     found: dict[str, Option] = {}
     kind: type = type(value)
     meanings = _field_docs(kind)
@@ -80,7 +87,7 @@ def options(value: Any, prefix: str = "") -> dict[str, Option]:
 
 @functools.cache
 def _field_docs(kind: type) -> dict[str, str]:
-    """The strings below a dataclass's fields, its bases' included."""
+    """The docstrings of a dataclass's fields, inherited ones included."""
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not dataclasses.is_dataclass(base):
@@ -88,7 +95,7 @@ def _field_docs(kind: type) -> dict[str, str]:
         try:
             (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         except (OSError, TypeError):
-            continue  # defined where no source is kept, as in a notebook
+            continue  # no source: defined in a notebook, for instance
         for field_, doc in itertools.pairwise(getattr(body, "body", [])):
             match field_, doc:
                 case (
@@ -100,18 +107,19 @@ def _field_docs(kind: type) -> dict[str, str]:
 
 
 class _NoSuchKeyError(Exception):
-    """A path that leads nowhere, with the names that would have led on."""
+    """A key path that does not exist, with the keys that exist where it ends."""
 
     def __init__(self, siblings: list[str]) -> None:
         super().__init__()
         self.siblings = siblings
 
 
-def _replaced(value: Any, path: list[str], text: str, key: str) -> Any:
+def _replace(value: Any, path: list[str], text: str, key: str) -> Any:
+    """A copy with the option at `path` set; `key` is the whole path, for messages."""
     name, *rest = path
     items = {item.name: item for item in dataclasses.fields(value)}
     if name not in items and "base" in items:
-        return dataclasses.replace(value, base=_replaced(value.base, path, text, key))
+        return dataclasses.replace(value, base=_replace(value.base, path, text, key))
     if name not in items:
         prefix = key.removesuffix(".".join(path))
         raise _NoSuchKeyError([prefix + known for known in items])
@@ -127,23 +135,23 @@ def _replaced(value: Any, path: list[str], text: str, key: str) -> Any:
             f"{key!r} is a group of options: name one of them, such as "
             f"{key}.{dataclasses.fields(inner)[0].name}.",
         )
-        return dataclasses.replace(value, **{name: _replaced(inner, rest, text, key)})
+        return dataclasses.replace(value, **{name: _replace(inner, rest, text, key)})
     require(not rest, f"{key!r} goes too deep: {name!r} has no options of its own.")
-    wanted = hints(type(value))[name]
-    return dataclasses.replace(value, **{name: parsed(text, wanted, key)})
+    wanted = field_types(type(value))[name]
+    return dataclasses.replace(value, **{name: parse_value(text, wanted, key)})
 
 
-def parsed(text: str, wanted: Any, key: str) -> Any:
-    """A text as a value of the wanted type, which a refusal calls `key`."""
+def parse_value(text: str, wanted: Any, key: str) -> Any:
+    """Parse a text as a value of the wanted type; `key` is its name in messages."""
     origin, choices = get_origin(wanted), get_args(wanted)
     if origin in (Union, types.UnionType):
-        return _parsed_choice(text, choices, key)
+        return _parse_union(text, choices, key)
     if origin is Literal:
         if text not in choices:
             raise unknown(f"value of {key}:", text, choices)
         return text
     if origin is tuple:
-        return tuple(parsed(part.strip(), choices[0], key) for part in text.split(","))
+        return tuple(parse_value(part.strip(), choices[0], key) for part in text.split(","))
     if wanted is bool:
         if text.lower() not in ("true", "false"):
             raise InputError(f"{key} = {text!r} must be true or false.")
@@ -168,17 +176,17 @@ def parsed(text: str, wanted: Any, key: str) -> Any:
     return text
 
 
-def _parsed_choice(text: str, kinds: tuple[Any, ...], key: str) -> Any:
+def _parse_union(text: str, kinds: tuple[Any, ...], key: str) -> Any:
     """A text as the first of these types that takes it: of int | float, 1 is whole, 0.5 is not."""
     if text.lower() == "none" and types.NoneType in kinds:
         return None
     *others, last = (kind for kind in kinds if kind is not types.NoneType)
     for kind in others:
         with suppress(InputError):
-            return parsed(text, kind, key)
-    return parsed(text, last, key)
+            return parse_value(text, kind, key)
+    return parse_value(text, last, key)
 
 
 def as_text(value: Any) -> str:
-    """A value as the text that `parsed` takes."""
+    """A value as the text from which `parse_value` gets it back."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

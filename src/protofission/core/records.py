@@ -1,6 +1,6 @@
-"""The small records that carry everything: Batch, Output, Step, Targets, Terms.
+"""Records that pass between the parts: Batch, Output, Step, Targets, Terms.
 
-The alphabet of shapes, used in every docstring of the package:
+Letters for shapes, in every docstring of the package:
 N rows (images times views) in a batch, L labeled and U unlabeled images, C heads (the S seen
 classes first, then slots for novel ones), V prototypes a class, D features.
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from protofission.core.errors import require
 
 NO_CLASS = -1
-"""The class of a row that nobody vouches for."""
+"""The label of a row that belongs to no class, or to none that is trusted."""
 
 
 ViewName = Literal["plain", "weak", "strong", "simclr"]
@@ -25,24 +25,24 @@ ViewName = Literal["plain", "weak", "strong", "simclr"]
 
 @dataclass(frozen=True)
 class Views:
-    """The augmented views that a method wants of each labeled and unlabeled image, in order."""
+    """The augmented views of each labeled and unlabeled image that a method asks for, in order."""
 
     labeled: tuple[ViewName, ...] = ()
     unlabeled: tuple[ViewName, ...] = ()
 
 
 class Share(NamedTuple):
-    """One of `size` equal parts of a batch, that of the process number `rank`."""
+    """The part of a batch that process `rank` of `size` computes."""
 
     rank: int = 0
     size: int = 1
 
     def total(self, own: int) -> int:
-        """How many there are in all, where this part has `own`."""
+        """The size of the whole, where this part has `own`."""
         return own * self.size
 
     def of(self, total: int) -> slice:
-        """The places of this part among `total`; the last parts may be short."""
+        """The slice of `total` rows that is this part; the last parts may be shorter."""
         own = -(-total // self.size)
         return slice(self.rank * own, (self.rank + 1) * own)
 
@@ -51,12 +51,12 @@ WHOLE = Share()
 
 
 class Prototypes(NamedTuple):
-    """What a head compares features with; a linear or cosine head has V = 1."""
+    """Prototypes of a head, with which features are compared; a linear or cosine head has V = 1."""
 
     combined: Tensor
     """(C, V, D): Eq. 1."""
     local: Tensor
-    """(C, V, D): l, the part that tells the slots of a class apart."""
+    """(C, V, D): l of Eq. 1, the part in which the slots of a class differ."""
     mixing: Tensor
     """(C, V): lambda of Eq. 2, the share of the local part."""
 
@@ -68,7 +68,7 @@ class Prototypes(NamedTuple):
 
 @dataclass(frozen=True)
 class Output:
-    """What every head gives: features, and their similarity to every prototype."""
+    """The output of every head: features, and their similarity to every prototype."""
 
     features: Tensor
     """(N, D): penultimate features."""
@@ -85,22 +85,22 @@ class Output:
     @property
     def logits(self) -> Tensor:
         """(N, C): the max-logits, ready for the activation."""
-        return self._tempered(self.nearest)
+        return self._scale(self.nearest)
 
     @property
     def slot_logits(self) -> Tensor:
         """(N, C, V): the logits of each slot alone, ready for the activation."""
-        return self._tempered(self.similarities)
+        return self._scale(self.similarities)
 
-    def _tempered(self, similarities: Tensor) -> Tensor:
-        """T sim - b: the one place where the temperature of the logits stands."""
-        tempered = self.temperature * similarities
-        return tempered - self.offset if self.offset else tempered
+    def _scale(self, similarities: Tensor) -> Tensor:
+        """T sim - b: the only place that scales logits by the temperature."""
+        scaled = self.temperature * similarities
+        return scaled - self.offset if self.offset else scaled
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which rows of a batch are which: view by view, the labeled images before the unlabeled."""
+    """The order of a batch's rows: view by view, labeled images before unlabeled ones."""
 
     labeled: int
     unlabeled: int
@@ -143,7 +143,7 @@ class Layout:
                 yield self.unlabeled_rows(view)
 
     def places(self, size: int) -> Tensor:
-        """(N,): where each row is found when `size` processes put their shares in a row."""
+        """(N,): the position of each row when the shares of `size` processes are concatenated."""
         rows = torch.arange(self.rows)
         shares = [
             rows[block][Share(rank, size).of(block.stop - block.start)]
@@ -154,12 +154,12 @@ class Layout:
 
 
 class Sizes(NamedTuple):
-    """What a method's own parameters and buffers are made for."""
+    """The sizes that a method's own parameters and buffers depend on."""
 
     num_features: int
     """D."""
     num_classes: int
-    """C: all heads of the model."""
+    """C, all heads of the model."""
     num_seen: int
     """S."""
     num_slots: int = 1
@@ -167,7 +167,7 @@ class Sizes(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The model's outputs before an epoch, chunk by chunk; nothing is computed that is not read."""
+    """The model's outputs before an epoch, chunk by chunk; computed only when they are read."""
 
     labeled: Iterable[Output]
     labels: Tensor
@@ -176,19 +176,19 @@ class Survey(NamedTuple):
 
 
 class Again(Protocol):
-    """The model on the batch of a step once more, with other weights: what an inner step needs."""
+    """The model on a step's batch once more, with other weights, for methods with an inner step."""
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The weights that learn, by name."""
+        """The trainable weights, by name."""
 
     def __call__(self, weights: Mapping[str, Tensor]) -> Output:
-        """The output with these in the place of the model's; no statistic is moved."""
+        """The output with these weights; no batch-norm statistic is updated."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step trains on. Unlabeled images have no label here, nor anywhere upstream."""
+    """The data of one step. Unlabeled images have no label here, nor anywhere upstream."""
 
     inputs: Tensor
     """(N, ...): all views of all images, in the order of `layout`, or one process's share."""
@@ -196,12 +196,12 @@ class Batch:
     """(L,): classes of the labeled images."""
     layout: Layout
     places: Tensor
-    """(U,): where the unlabeled images stand in the pool."""
+    """(U,): the positions of the unlabeled images in the pool."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a method sees of one step."""
+    """One training step, as a method sees it."""
 
     output: Output
     labels: Tensor
@@ -210,13 +210,13 @@ class Step:
     num_seen: int
     """S."""
     memory: nn.Module
-    """What the method keeps between steps (`Method.memory`)."""
+    """The method's own state between steps (`Method.memory`)."""
     generator: torch.Generator
     """Randomness of this step: a function of the seed and the step's number."""
     progress: float = 0.0
     """Share of the training that is done, in [0, 1)."""
     places: Tensor | None = None
-    """(U,): where the unlabeled images stand in the pool."""
+    """(U,): the positions of the unlabeled images in the pool."""
     again: Again | None = None
     """For methods with an inner step (`Traits.inner_step`)."""
     head: nn.Module | None = None
@@ -242,10 +242,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Targets:
-    """What a method has decided for a step, without gradient. Methods add fields of their own."""
+    """A method's decisions for a step, without gradient; methods add fields of their own."""
 
     classes: Tensor
-    """(N,): the class that each row is taken for, NO_CLASS where none: L_div divides these."""
+    """(N,): the label or pseudo-label of each row, NO_CLASS where none; L_div is over these."""
 
 
 class Term(NamedTuple):

@@ -1,7 +1,6 @@
-"""The activation sigma with the risk R that belongs to it: softmax with cross entropy, sigmoid with
-one-vs-all binary cross entropy.
+"""Activations sigma with their risks R: softmax with cross entropy, sigmoid with one-vs-all BCE.
 
-A risk is a value per row; a method averages it over the rows it means.
+A risk is one value per row; a method averages it over the rows it chooses.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Sigmoid:
-    """Each class for itself, or none (Eq. 10): the risk is one-vs-all binary cross entropy.
+    """Each class by itself, or none (Eq. 10): the risk is one-vs-all binary cross entropy.
 
-    `reduction` adds up the C binary risks of a row, or averages them.
+    `reduction` sums or averages the C binary risks of a row.
     """
 
     reduction: Literal["sum", "mean"] = "sum"
@@ -52,11 +51,11 @@ class Sigmoid:
     def risk(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(N,): -log p[y] - sum over c != y of log(1 - p[c])."""
         own = F.one_hot(labels, logits.shape[-1]).to(logits.dtype)
-        return self._reduced(F.binary_cross_entropy_with_logits(logits, own, reduction="none"))
+        return self._reduce(F.binary_cross_entropy_with_logits(logits, own, reduction="none"))
 
     def none_risk(self, logits: Tensor) -> Tensor:
-        """(N,), Eq. 9: BCE(sigma(logits), 0), the risk of a row that is of no class."""
-        return self._reduced(F.softplus(logits))
+        """(N,): Eq. 9, BCE(sigma(logits), 0), the risk of a row that belongs to no class."""
+        return self._reduce(F.softplus(logits))
 
-    def _reduced(self, per_class: Tensor) -> Tensor:
+    def _reduce(self, per_class: Tensor) -> Tensor:
         return per_class.sum(-1) if self.reduction == "sum" else per_class.mean(-1)

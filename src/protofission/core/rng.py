@@ -15,7 +15,7 @@ def check_seed(seed: int, name: str = "seed") -> None:
 
 
 def step_rng(seed: int, step: int, stream: str) -> torch.Generator:
-    """A generator for one purpose (`stream`) of one step of a run, the same on every machine."""
+    """The generator of one step of a run for one purpose, `stream`; the same on every machine."""
     digest = hashlib.blake2b(f"{seed}/{step}/{stream}".encode(), digest_size=8).digest()
     generator = torch.Generator()
     generator.manual_seed(int.from_bytes(digest, "little") >> 1)

@@ -1,6 +1,6 @@
-"""OOD scores. One sign for all: higher is more OOD.
+"""OOD scores, all with one sign: higher is more OOD.
 
-Each takes the (N, C) logits and probabilities of the heads that speak for ID, and gives (N,).
+Each maps the (N, C) logits and probabilities of the heads that stand for ID to (N,) scores.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def max_probability(logits: Tensor, probs: Tensor) -> Tensor:
 
 
 def max_logit(logits: Tensor, probs: Tensor) -> Tensor:
-    """- max_c logit[c]: blind to the other heads. With cosines, the distance to a prototype."""
+    """- max_c logit[c]: the other heads do not count. With cosines, the distance to a prototype."""
     return -logits.amax(-1)
 
 
@@ -29,7 +29,7 @@ def energy(logits: Tensor, probs: Tensor) -> Tensor:
 
 
 def entropy(logits: Tensor, probs: Tensor) -> Tensor:
-    """The entropy of the probabilities, scaled to sum to 1; the highest where all of them are 0."""
+    """Entropy of the probabilities, scaled to sum to 1; maximal where all of them are 0."""
     mass = probs.sum(-1, keepdim=True)
     shares = torch.where(mass > 0, probs / mass, 1 / probs.shape[-1])
     per_class: Tensor = torch.special.entr(shares)
@@ -37,7 +37,7 @@ def entropy(logits: Tensor, probs: Tensor) -> Tensor:
 
 
 def lack_of_mass(logits: Tensor, probs: Tensor) -> Tensor:
-    """1 - sum_c p[c]: what a softmax over all heads leaves to the heads of novel classes."""
+    """1 - sum_c p[c]: the mass that a softmax over all heads gives to the novel classes."""
     return 1 - probs.sum(-1)
 
 

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from protofission.core.checks import WIDEST, check_sizes
 from protofission.core.errors import check_positive, require
 from protofission.core.records import Output, Sizes, Step, Survey, Targets, Term, Terms
-from protofission.fission import WIDEST, check_sizes, random_directions
+from protofission.fission import random_directions
 from protofission.methods.base import Adam, Method, Traits, label_rows
 from protofission.methods.parts.linear_map import LinearMap
 from protofission.methods.parts.ramps import linear_ramp

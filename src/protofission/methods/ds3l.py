@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from protofission.core.checks import WIDEST, check_sizes
 from protofission.core.errors import check_positive, require
 from protofission.core.records import Output, Sizes, Step, Targets, Term, Terms, Views, total
-from protofission.fission import WIDEST, check_sizes
 from protofission.methods.base import Adam, Method, Traits, label_rows
 from protofission.methods.parts.inner_step import SmallNet, net_of, output_after_step
 from protofission.methods.parts.ramps import gaussian_ramp

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from protofission.core.checks import WIDEST, check_sizes
 from protofission.core.errors import check_positive, require
 from protofission.core.records import (
     NO_CLASS,
@@ -22,7 +23,7 @@ from protofission.core.records import (
     Views,
     total,
 )
-from protofission.fission import WIDEST, check_sizes, unit
+from protofission.fission import unit
 from protofission.methods.base import Adam, Method, Traits, label_rows
 from protofission.methods.parts.entropy import negative_entropy
 from protofission.methods.parts.inner_step import SmallNet, net_of, output_after_step

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from protofission.core.checks import check_sizes
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Step, Targets, Term, Terms, Views
-from protofission.fission import check_sizes
 from protofission.methods.base import Method, Traits, label_rows
 from protofission.methods.parts.ramps import gaussian_ramp
 

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from protofission.core.checks import WIDEST, check_sizes
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
-from protofission.fission import WIDEST, check_sizes, random_directions
+from protofission.fission import random_directions
 from protofission.methods.base import Method, Traits, label_rows
 from protofission.methods.parts.contrast import class_contrast, nt_xent
 from protofission.methods.parts.entropy import negative_entropy

@@ -8,10 +8,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from protofission.core.checks import check_sizes
 from protofission.core.distances import squared_distances
 from protofission.core.errors import check_positive, require
 from protofission.core.records import Output, Sizes, Step, Survey, Targets, Term, Terms, Views
-from protofission.fission import check_sizes, random_directions
+from protofission.fission import random_directions
 from protofission.methods.base import Adam, Method, Traits, label_rows
 
 

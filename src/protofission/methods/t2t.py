@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from protofission.core.checks import WIDEST, check_sizes
 from protofission.core.errors import require
 from protofission.core.records import (
     NO_CLASS,
@@ -21,7 +22,6 @@ from protofission.core.records import (
     Terms,
     Views,
 )
-from protofission.fission import WIDEST, check_sizes
 from protofission.methods.base import Method, Traits, label_rows
 from protofission.methods.parts.contrast import nt_xent
 from protofission.methods.parts.linear_map import LinearMap

@@ -10,10 +10,10 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from protofission.core.checks import check_sizes
 from protofission.core.errors import check_choices, require
 from protofission.core.memory_limits import Extent
-from protofission.core.products import linear
-from protofission.fission import check_sizes
+from protofission.core.threaded_products import linear
 from protofission.models.backbones import Statistics
 
 LEAST = 0.03

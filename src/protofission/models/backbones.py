@@ -13,9 +13,9 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from protofission.core.checks import check_sizes
 from protofission.core.errors import check_choices, require, unknown
 from protofission.core.memory_limits import Extent
-from protofission.fission import check_sizes
 
 MOST_FEATURES = 8192
 MOST_BLOCKS = 1000

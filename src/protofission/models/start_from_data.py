@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from protofission.core.checks import check_features, check_labels
 from protofission.core.errors import require
 from protofission.core.rng import step_rng
-from protofission.fission import check_features, check_labels
 from protofission.models.class_clusters import FeatureSample
 from protofission.models.heads import HEADS, kind_of, starting_kinds
 

@@ -12,7 +12,7 @@ import types
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
-from protofission.core.errors import InputError, hints, printable, require
+from protofission.core.errors import InputError, field_types, printable, require
 from protofission.system.plain_files import read_plain
 
 Value = TypeVar("Value")
@@ -95,7 +95,7 @@ def _typed(value: Any, wanted: Any, place: str, nan: bool) -> Any:
 
 
 def _filled(value: dict[str, Any], wanted: Any, place: str, nan: bool) -> Any:
-    kinds = hints(wanted)
+    kinds = field_types(wanted)
     names = [field.name for field in dataclasses.fields(wanted)]
     for name in names:
         require(name in value, f"{_inside(place, name)} is missing.")
@@ -124,7 +124,7 @@ def fill(example: Value, value: Any, place: str) -> Value:
         if dataclasses.is_dataclass(own):
             changes[name] = fill(own, inner, where)
         elif known[name].init:
-            changes[name] = _typed(inner, hints(kind)[name], where, nan=False)
+            changes[name] = _typed(inner, field_types(kind)[name], where, nan=False)
         else:
             _fits(inner == own, repr(own), inner, where)
     return cast(Value, dataclasses.replace(cast(Any, example), **changes))

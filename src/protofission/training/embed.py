@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protofission.core.errors import InputError, not_known, printable, require, unknown
+from protofission.core.errors import InputError, printable, require, unknown, unknown_message
 from protofission.core.rng import check_seed, step_rng
 from protofission.data.datasets import DATASETS, VIEWS
 from protofission.data.image_sets import ImageSet, ImageSets
@@ -91,7 +91,7 @@ def images_of(
         folder is None, f"--folder = {folder} is for data sets by name: leave it out of {source}."
     )
     if not path.exists():
-        known = not_known("data set", source, DATASETS, DATASETS)
+        known = unknown_message("data set", source, DATASETS, DATASETS)
         raise InputError(f"{known} It is no folder or list of images either.")
     require(
         path.is_dir() or is_list(path),

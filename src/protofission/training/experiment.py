@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from protofission.core.checks import check_sizes
 from protofission.core.errors import InputError, check_choices, require, unknown
 from protofission.core.memory_limits import require_memory
 from protofission.core.options import FIXED, NAMED
@@ -15,7 +16,6 @@ from protofission.core.rng import check_seed
 from protofission.core.scores import SCORES
 from protofission.data.datasets import DataSpec
 from protofission.data.splits import spec_of
-from protofission.fission import check_sizes
 from protofission.methods import Method, method_named
 from protofission.models.adapters import AdapterSpec
 from protofission.models.backbones import BackboneSpec

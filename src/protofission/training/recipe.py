@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from protofission.core.checks import check_sizes
 from protofission.core.errors import check_choices, require
-from protofission.fission import check_sizes
 from protofission.models.backbones import Statistics
 from protofission.system.distributed import Precision
 

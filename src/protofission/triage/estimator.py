@@ -25,12 +25,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from protofission.core.calibration import best_temperature, conformal_threshold, images_needed
+from protofission.core.checks import MOST
 from protofission.core.errors import require
-from protofission.core.products import without_rounding
+from protofission.core.threaded_products import without_rounding
 from protofission.core.threads import one_thread
 from protofission.data.augment.feature_views import FeatureViews
 from protofission.data.image_sets import TrainingData
-from protofission.fission import MOST
 from protofission.models.adapters import Adapter
 from protofission.models.model import Model
 from protofission.triage.calibrated_model import (

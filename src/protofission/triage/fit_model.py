@@ -29,12 +29,12 @@ from protofission.core.calibration import (
     ood_share,
     percent,
 )
+from protofission.core.checks import check_sizes
 from protofission.core.cluster_count import Count, count_novel, count_parts
 from protofission.core.errors import require
 from protofission.core.rng import check_seed, step_rng
 from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import Labels, TrainingData
-from protofission.fission import check_sizes
 from protofission.models.model import Model
 from protofission.triage.calibrated_model import CHUNK, Recognizer, Verdicts, judge, unpromised
 from protofission.triage.quick_training import Learning, held_out, learned

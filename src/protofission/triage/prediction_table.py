@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
-from protofission.core.errors import InputError, hints, printable, require, unknown
+from protofission.core.errors import InputError, field_types, printable, require, unknown
 from protofission.core.records import NO_CLASS
 from protofission.system.json_files import parsed_json, typed
 from protofission.system.optional_libraries import needed
@@ -66,7 +66,7 @@ class Row(NamedTuple):
     error: str = ""
 
 
-_KINDS = tuple(hints(Row).values())
+_KINDS = tuple(field_types(Row).values())
 
 
 def row_of(values: Any) -> Row:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, get_type_hints
 
 import numpy as np
 
-from protofission.core.errors import UnknownKeyError, check_choices, not_known, require
-from protofission.core.options import as_text, parsed
+from protofission.core.errors import UnknownKeyError, check_choices, require, unknown_message
+from protofission.core.options import as_text, parse_value
 from protofission.data.splits.labeling import Labeling
 from protofission.data.splits.split import PARTS, Indices, Split, no_indices
 
@@ -140,5 +140,7 @@ def build_spec(kind: type[SplitSpec], options: Mapping[str, object]) -> SplitSpe
     for key in options:
         if key not in known:
             what = f"option of the split {kind().name!r}:"
-            raise UnknownKeyError(not_known(what, key, known, known))
-    return kind(**{key: parsed(as_text(value), hints[key], key) for key, value in options.items()})
+            raise UnknownKeyError(unknown_message(what, key, known, known))
+    return kind(
+        **{key: parse_value(as_text(value), hints[key], key) for key, value in options.items()}
+    )

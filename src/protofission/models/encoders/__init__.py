@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from protofission.core.errors import InputError, not_known, require
+from protofission.core.errors import InputError, require, unknown_message
 from protofission.models.encoders.base import Encoder, EncoderSpec
 from protofission.models.encoders.efficientnet import EfficientNetLite0
 from protofission.models.encoders.huggingface import Transformers
@@ -72,7 +72,7 @@ def _kind_of(source: str) -> str:
             return "own"
         if _HUB_NAME.fullmatch(source) and not path.exists():
             return "transformers"
-    raise InputError(not_known("encoder", source, FORMS, [*ENCODERS, *packaged()]))
+    raise InputError(unknown_message("encoder", source, FORMS, [*ENCODERS, *packaged()]))
 
 
 def _form(kind: str) -> str:

@@ -19,9 +19,10 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from protofission.core.checks import check_sizes
 from protofission.core.errors import InputError, check_choices, require
 from protofission.core.memory_limits import Extent
-from protofission.fission import Similarity, check_novel_prototypes, check_sizes
+from protofission.fission import Similarity, check_novel_prototypes
 from protofission.models.heads.averaged import AveragedEntry
 from protofission.models.heads.cosine import CosineEntry
 from protofission.models.heads.distance import DistanceEntry

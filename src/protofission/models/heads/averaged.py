@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from protofission.core.checks import check_sizes
 from protofission.core.records import Output, Prototypes
-from protofission.fission import check_sizes, max_logits, random_directions, similarity, unit
+from protofission.fission import max_logits, random_directions, similarity, unit
 from protofission.models.class_clusters import FeatureSample, start_at_directions
 from protofission.models.heads.entry import HeadEntry, HeadSizes
 from protofission.models.heads.projection import ProjectionHead

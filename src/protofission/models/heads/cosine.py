@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from protofission.core.checks import check_features, check_sizes
 from protofission.core.records import Output, Prototypes
-from protofission.fission import (
-    check_features,
-    check_sizes,
-    max_logits,
-    random_directions,
-    similarity,
-)
+from protofission.fission import max_logits, random_directions, similarity
 from protofission.models.class_clusters import FeatureSample, start_at_directions
 from protofission.models.heads.entry import HeadEntry, HeadSizes
 

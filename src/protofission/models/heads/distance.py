@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from protofission.core.checks import check_features, check_sizes
 from protofission.core.distances import squared_distances
 from protofission.core.kmeans import BALL
 from protofission.core.records import Output, Prototypes
-from protofission.fission import check_features, check_sizes, max_logits, random_directions
+from protofission.fission import max_logits, random_directions
 from protofission.models.class_clusters import FeatureSample, class_rows, prototype_centers
 from protofission.models.heads.entry import HeadEntry, HeadSizes
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from protofission.core.checks import check_features, check_sizes
 from protofission.core.records import Output, Prototypes
-from protofission.fission import check_features, check_sizes, random_directions
+from protofission.fission import random_directions
 from protofission.models.heads.entry import HeadEntry, HeadSizes
 
 if TYPE_CHECKING:

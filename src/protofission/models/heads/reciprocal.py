@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from protofission.core.checks import check_features, check_sizes
 from protofission.core.distances import squared_distances
 from protofission.core.records import Output, Prototypes
-from protofission.fission import check_features, check_sizes, random_directions
+from protofission.fission import random_directions
 from protofission.models.heads.entry import HeadEntry, HeadSizes
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""The large products of a step on features, on all threads forward and backward.
+"""Linear maps and cosines of many rows, on all threads, forward and backward.
 
-Within `without_rounding`, what they give for a row does not depend on the rows beside it.
+Within `without_rounding`, the result for a row does not depend on the rows beside it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from protofission.core.exact_products import exact_lengths, exact_products
 from protofission.core.threads import all_threads
 
 LEAST = 1e-12
-"""A vector that is shorter counts as one of this length."""
+"""Lengths are clamped to at least this, so that no cosine divides by 0."""
 
 _exact = ContextVar("_exact", default=False)
 
 
 @contextmanager
 def without_rounding() -> Iterator[None]:
-    """Compute what follows by exact sums: float64, and no gradient."""
+    """Compute the products of this block exactly: float64, without gradients."""
     before = _exact.set(True)
     try:
         yield
@@ -34,7 +34,7 @@ def without_rounding() -> Iterator[None]:
 
 
 def _rounds() -> bool:
-    """Whether sums may be rounded; a graph that is being traced for export always rounds."""
+    """Whether products are rounded as usual; always, while a graph is traced for export."""
     return torch.compiler.is_compiling() or not _exact.get()
 
 
@@ -61,16 +61,16 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """(N, D) rows through a linear map."""
+    """Apply a linear map to (N, D) rows."""
     if not _rounds():
         return exact_products(rows, weight) + bias
-    if torch.is_autocast_enabled(rows.device.type):  # which casts for operations of torch's own
+    if torch.is_autocast_enabled(rows.device.type):  # which casts for torch's own operations
         return F.linear(rows, weight, bias)
     return cast(Tensor, _Linear.apply(rows, weight, bias))  # type: ignore[no-untyped-call]
 
 
 class _Cosines(torch.autograd.Function):
-    """By one product and two sets of lengths: vectors of length 1 are neither made nor kept."""
+    """One product, divided by the lengths: no normalized copies are made or kept for backward."""
 
     generate_vmap_rule = True
 
@@ -103,7 +103,7 @@ class _Cosines(torch.autograd.Function):
 
 
 def cosines(rows: Tensor, others: Tensor) -> Tensor:
-    """(N, M): of (N, D) rows with (M, D) others; 0 where one of the two is 0."""
+    """(N, M) cosines of (N, D) rows with (M, D) others; 0 where one of the two is 0."""
     if not _rounds():
         lengths, other_lengths = (exact_lengths(each).clamp_min(LEAST) for each in (rows, others))
         return exact_products(rows, others) / (lengths[:, None] * other_lengths)

@@ -1,4 +1,4 @@
-"""Products on all threads: what they are and their gradients, against torch's own and by hand."""
+"""Products on all threads: their values and gradients, against torch and by hand."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from protofission.core.products import cosines, linear
+from protofission.core.threaded_products import cosines, linear
 from protofission.core.threads import one_thread
 
 
@@ -21,7 +21,7 @@ def three() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+def draw(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     shapes = ((5, 4), (3, 4), (3,))
     rows, weight, bias = (
@@ -31,7 +31,7 @@ def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_a_linear_map_is_that_of_torch_and_so_are_its_gradients() -> None:
-    mine, theirs = ([t.clone().requires_grad_() for t in drawn(0)] for _ in range(2))
+    mine, theirs = ([t.clone().requires_grad_() for t in draw(0)] for _ in range(2))
     pull = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     with one_thread():
         linear(*mine).backward(pull)
@@ -39,10 +39,10 @@ def test_a_linear_map_is_that_of_torch_and_so_are_its_gradients() -> None:
     torch.testing.assert_close(linear(*mine), F.linear(*theirs))
     for own, other in zip(mine, theirs, strict=True):
         torch.testing.assert_close(own.grad, other.grad)
-    leaves = [t.requires_grad_() for t in drawn(2)]
+    leaves = [t.requires_grad_() for t in draw(2)]
     assert gradcheck(linear, leaves)
     assert gradgradcheck(linear, leaves)
-    rows, weight, bias = drawn(3)
+    rows, weight, bias = draw(3)
     frozen = linear(rows, weight, bias.requires_grad_())
     frozen.sum().backward()
     assert bias.grad is not None
@@ -96,7 +96,7 @@ def test_cosines_do_not_depend_on_lengths_and_of_0_are_0() -> None:
     torch.testing.assert_close(narrow, found.float())
 
 
-def test_cosines_can_be_vectorised() -> None:
+def test_cosines_can_be_vectorized() -> None:
     rows, others = pair(4)
     several = torch.stack([rows, rows.flip(0)])
     each = torch.stack([cosines(one, others) for one in several])
@@ -105,7 +105,7 @@ def test_cosines_can_be_vectorised() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_under_autocast_gradients_are_those_of_torch(dtype: torch.dtype) -> None:
-    rows, weight, bias = (t.float() for t in drawn(5))
+    rows, weight, bias = (t.float() for t in draw(5))
     others = pair(5)[1].float()[:, :3]
 
     def run(maps: Callable[..., Tensor], compared: Callable[..., Tensor]) -> list[Tensor]:
