@@ -27,7 +27,7 @@ from protofission.data.augment.natural_views import NATURAL
 from protofission.data.image_sets import TrainingData
 from protofission.fission import FissionHead
 from protofission.methods import METHODS
-from protofission.models.backbones import backbone_named
+from protofission.models.backbones import find_backbone
 from protofission.models.heads.cosine import CosineHead
 from protofission.training.experiment import Experiment, Recipe, experiment_of
 from protofission.training.loop import train
@@ -63,7 +63,7 @@ def experiment(method: str, backbone: str, part: int) -> Experiment:
         unlabeled_batch=sizes[1] // part,
         trainable_stages=None,
     )
-    return experiment_of(method, backbone=backbone_named(backbone), recipe=recipe)
+    return experiment_of(method, backbone=find_backbone(backbone), recipe=recipe)
 
 
 def bare(value: Experiment, rows: int) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Adapters: standardisation is part of the model, and what learns is what was asked for."""
+"""Adapters: standardization is part of the model, and what learns is what was asked for."""
 
 import itertools
 import re
@@ -16,23 +16,23 @@ from protofission.core.options import override
 from protofission.core.rng import step_rng
 from protofission.methods import METHODS
 from protofission.models.adapters import ADAPTERS, AdapterSpec
-from protofission.models.bodies import BODIES, body_named
+from protofission.models.model import BODIES, find_body
 from protofission.training.loop import train
 from protofission.training.presets import preset
 from protofission.training.state import start
 from stores import WIDTH, made
 
 
-def built(spec: AdapterSpec, inputs: int = 7, seed: int = 0):
+def build(spec: AdapterSpec, inputs: int = 7, seed: int = 0):
     return spec.build(inputs, step_rng(seed, 0, "backbone"))
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 99))
-def test_standardisation_is_that_of_all_rows_at_once(sizes: list[int], seed: int):
+def test_standardization_is_that_of_all_rows_at_once(sizes: list[int], seed: int):
     generator = torch.Generator().manual_seed(seed)
     rows = 100 + 3 * torch.randn(sum(sizes) + 1, 7, generator=generator)
-    adapter = built(ADAPTERS["adapter-none"])
-    adapter.standardise_by(torch.split(rows, [*sizes, 1]))
+    adapter = build(ADAPTERS["adapter-none"])
+    adapter.standardize_by(torch.split(rows, [*sizes, 1]))
     deviation = rows.double().std(0, unbiased=False)
     wanted = (rows - rows.mean(0)) / torch.maximum(deviation, 0.03 * deviation.max()).float()
     torch.testing.assert_close(adapter(rows), wanted, rtol=1e-3, atol=1e-3)
@@ -41,8 +41,8 @@ def test_standardisation_is_that_of_all_rows_at_once(sizes: list[int], seed: int
 def test_a_constant_feature_stays_finite_and_zero():
     rows = torch.randn(30, 7)
     rows[:, 3] = 5
-    adapter = built(ADAPTERS["adapter-none"])
-    adapter.standardise_by([rows])
+    adapter = build(ADAPTERS["adapter-none"])
+    adapter.standardize_by([rows])
     assert adapter(rows)[:, 3].abs().max() < 1e-4
     assert adapter(rows).isfinite().all()
 
@@ -50,16 +50,16 @@ def test_a_constant_feature_stays_finite_and_zero():
 def test_a_feature_that_varies_in_other_views_alone_does_not_drown_the_others():
     rows = torch.randn(300, 7)
     rows[:, 3] *= 1e-4
-    adapter = built(ADAPTERS["adapter-none"])
-    adapter.standardise_by([rows])
+    adapter = build(ADAPTERS["adapter-none"])
+    adapter.standardize_by([rows])
     view = rows + 0.5 * torch.randn(300, 7)
     assert adapter(view)[:, 3].abs().max() < 100
 
 
 def test_what_each_kind_computes():
     rows = torch.randn(5, 7)
-    linear, mlp = built(AdapterSpec("linear", 3)), built(AdapterSpec("mlp", 3, hidden=4))
-    rectified = built(AdapterSpec("rectified", 3))
+    linear, mlp = build(AdapterSpec("linear", 3)), build(AdapterSpec("mlp", 3, hidden=4))
+    rectified = build(AdapterSpec("rectified", 3))
     with torch.no_grad():
         first = linear.layers[0]
         torch.testing.assert_close(linear(rows), rows @ first.weight.T + first.bias)
@@ -69,15 +69,15 @@ def test_what_each_kind_computes():
         wanted = linear(rows).clamp_min(0)
         assert torch.equal(rectified(rows), wanted)  # the same start, so the same map
         assert 0 < (wanted > 0).sum() < wanted.numel()
-    bodies = (linear, rectified, mlp, built(AdapterSpec("none")))
+    bodies = (linear, rectified, mlp, build(AdapterSpec("none")))
     assert [body.num_features for body in bodies] == [3, 3, 3, 7]
     assert [body.spec.widths for body in bodies] == [(3,), (3,), (4, 3), ()]
-    assert list(dict(built(AdapterSpec("none")).named_parameters())) == []
+    assert list(dict(build(AdapterSpec("none")).named_parameters())) == []
 
 
 def test_the_start_depends_on_its_generator_alone():
     before = torch.random.get_rng_state()
-    one, same, other = (built(AdapterSpec(), seed=seed) for seed in (0, 0, 1))
+    one, same, other = (build(AdapterSpec(), seed=seed) for seed in (0, 0, 1))
     assert torch.equal(before, torch.random.get_rng_state())
     assert torch.equal(one.layers[0].weight, same.layers[0].weight)
     assert not torch.equal(one.layers[0].weight, other.layers[0].weight)
@@ -117,15 +117,15 @@ def test_every_method_trains_on_a_store(name: str, kind: str, tmp_path: Path):
         assert all(torch.isfinite(term.value) for term in report.terms)
     moved = {k for k, v in state.model.state_dict().items() if not torch.equal(v, before[k])}
     assert not {key for key in moved if key.endswith(("mean", "deviation"))}
-    learnt = {k for k, _ in state.model.named_parameters() if k.startswith("backbone")}
-    assert learnt <= moved
-    assert (kind == "adapter-none") == (not learnt)
+    trained = {k for k, _ in state.model.named_parameters() if k.startswith("backbone")}
+    assert trained <= moved
+    assert (kind == "adapter-none") == (not trained)
 
 
-def test_standardisation_is_saved_with_the_weights(tmp_path: Path):
-    adapter = built(AdapterSpec(), WIDTH)
-    adapter.standardise_by([torch.randn(9, WIDTH) * 3 + 1])
-    again = built(AdapterSpec(), WIDTH, seed=1)
+def test_standardization_is_saved_with_the_weights(tmp_path: Path):
+    adapter = build(AdapterSpec(), WIDTH)
+    adapter.standardize_by([torch.randn(9, WIDTH) * 3 + 1])
+    again = build(AdapterSpec(), WIDTH, seed=1)
     again.load_state_dict(adapter.state_dict())
     rows = torch.randn(4, WIDTH)
     assert torch.equal(adapter(rows), again(rows))
@@ -133,7 +133,7 @@ def test_standardisation_is_saved_with_the_weights(tmp_path: Path):
 
 def test_what_does_not_fit_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"Unknown backbone 'adapter-liner'\. Did you mean"):
-        body_named("adapter-liner")
+        find_body("adapter-liner")
     with pytest.raises(InputError, match="width = 0"):
         AdapterSpec(width=0)
     store = made(tmp_path / "s", rows=60)

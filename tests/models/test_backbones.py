@@ -18,9 +18,9 @@ from protofission.models.backbones import (
     BACKBONES,
     Backbone,
     BackboneSpec,
-    EveryOther,
-    backbone_named,
+    find_backbone,
 )
+from protofission.models.residual_blocks import EveryOther
 
 NARROW = {
     name: replace(spec, width=4, blocks=tuple(min(n, 2) for n in spec.blocks))
@@ -33,7 +33,7 @@ def images(number: int = 6, channels: int = 3, height: int = 16, width: int = 16
     return torch.rand(number, channels, height, width, generator=rng(9))
 
 
-def shaken(spec: BackboneSpec, channels: int = 3) -> Backbone:
+def build_shaken(spec: BackboneSpec, channels: int = 3) -> Backbone:
     """A backbone in float64 away from its start: no batch norm with the factor 1 or the mean 0."""
     backbone = spec.build(channels, rng(1)).double()
     with torch.no_grad():
@@ -57,7 +57,7 @@ def shaken(spec: BackboneSpec, channels: int = 3) -> Backbone:
     ],
 )
 def test_known_nets_have_their_known_number_of_parameters(name, stem, parameters):
-    spec = replace(backbone_named(name), stem=stem)
+    spec = replace(find_backbone(name), stem=stem)
     backbone = spec.build(3, rng(0))
     assert sum(p.numel() for p in backbone.parameters()) == parameters
     features = {"resnet18": 512, "resnet50": 2048, "wrn-28-2": 128}[name]
@@ -67,11 +67,11 @@ def test_known_nets_have_their_known_number_of_parameters(name, stem, parameters
 # Slow twins
 
 
-def convolved(maps: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
+def convolve(maps: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     return F.conv2d(maps, weight, stride=stride, padding=weight.shape[-1] // 2)
 
 
-def normed(maps: Tensor, state: dict[str, Tensor], name: str, training: bool) -> Tensor:
+def normalize(maps: Tensor, state: dict[str, Tensor], name: str, training: bool) -> Tensor:
     """Batch norm by its formula, over all dimensions but the second."""
     others = [d for d in range(maps.ndim) if d != 1]
     mean, variance = state[f"{name}.running_mean"], state[f"{name}.running_var"]
@@ -89,7 +89,7 @@ def leaky(maps: Tensor) -> Tensor:
     return maps.clamp_min(0) + 0.1 * maps.clamp_max(0)
 
 
-def halved_by_mean(maps: Tensor) -> Tensor:
+def halve_by_mean(maps: Tensor) -> Tensor:
     """Means over 2 x 2, at the edge over what is there."""
     height, width = maps.shape[2:]
     rows = [
@@ -108,15 +108,15 @@ class Twin:
         self.spec, self.state, self.training = spec, backbone.state_dict(), training
 
     def norm(self, maps: Tensor, name: str) -> Tensor:
-        return normed(maps, self.state, name, self.training)
+        return normalize(maps, self.state, name, self.training)
 
     def shortcut(self, maps: Tensor, name: str, stride: int) -> Tensor:
         weight = self.state.get(f"{name}.shortcut.1.weight")
         if weight is None:
             return maps
         if self.spec.shortcut == "mean":
-            return convolved(halved_by_mean(maps) if stride == 2 else maps, weight)
-        strided = convolved(maps, weight, stride)
+            return convolve(halve_by_mean(maps) if stride == 2 else maps, weight)
+        strided = convolve(maps, weight, stride)
         if self.spec.block == "preactivated":
             return strided
         return self.norm(strided, f"{name}.shortcut.2")
@@ -125,26 +125,26 @@ class Twin:
         conv = {k: self.state.get(f"{name}.conv{k}.weight") for k in (1, 2, 3)}
         match self.spec.block:
             case "basic":
-                hidden = self.norm(convolved(maps, conv[1], stride), f"{name}.norm1").relu()
-                hidden = self.norm(convolved(hidden, conv[2]), f"{name}.norm2")
+                hidden = self.norm(convolve(maps, conv[1], stride), f"{name}.norm1").relu()
+                hidden = self.norm(convolve(hidden, conv[2]), f"{name}.norm2")
                 return (hidden + self.shortcut(maps, name, stride)).relu()
             case "bottleneck":
-                hidden = self.norm(convolved(maps, conv[1]), f"{name}.norm1").relu()
-                hidden = self.norm(convolved(hidden, conv[2], stride), f"{name}.norm2").relu()
-                hidden = self.norm(convolved(hidden, conv[3]), f"{name}.norm3")
+                hidden = self.norm(convolve(maps, conv[1]), f"{name}.norm1").relu()
+                hidden = self.norm(convolve(hidden, conv[2], stride), f"{name}.norm2").relu()
+                hidden = self.norm(convolve(hidden, conv[3]), f"{name}.norm3")
                 return (hidden + self.shortcut(maps, name, stride)).relu()
             case "preactivated":
                 active = leaky(self.norm(maps, f"{name}.norm1"))
-                hidden = leaky(self.norm(convolved(active, conv[1], stride), f"{name}.norm2"))
+                hidden = leaky(self.norm(convolve(active, conv[1], stride), f"{name}.norm2"))
                 projected = f"{name}.shortcut.1.weight" in self.state
                 kept = self.shortcut(active, name, stride) if projected else maps
-                return convolved(hidden, conv[2]) + kept
+                return convolve(hidden, conv[2]) + kept
 
     def stem(self, maps: Tensor) -> Tensor:
         if self.spec.stem == "none":
             return maps
         stride = 1 if self.spec.stem == "cifar" else 2
-        maps = convolved(maps, self.state["stem.0.weight"], stride)
+        maps = convolve(maps, self.state["stem.0.weight"], stride)
         if self.spec.block != "preactivated":
             maps = self.norm(maps, "stem.1").relu()
         if self.spec.stem == "imagenet":
@@ -174,14 +174,14 @@ TWINS = {
         ("imagenet", "stride"),
     )
 }
-TWINS["without standardisation"] = BackboneSpec("basic", 4, (1, 1), standardise=False)
+TWINS["without standardization"] = BackboneSpec("basic", 4, (1, 1), standardise=False)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize("name", TWINS)
 def test_features_equal_those_of_the_slow_twin(name, training):
     spec = TWINS[name]
-    backbone = shaken(spec).train(training)
+    backbone = build_shaken(spec).train(training)
     inputs = images(5, 3, 13, 22).double()  # odd sides: halving rounds up
     twin = Twin(spec, backbone, training)
     expected = twin.features(inputs)
@@ -212,7 +212,7 @@ def test_every_other_pixel_before_a_1_x_1_convolution_is_that_convolution_with_a
         ("imagenet", [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
     ],
 )
-def test_pixels_are_standardised_channel_by_channel(pixels, mean, deviation):
+def test_pixels_are_standardized_channel_by_channel(pixels, mean, deviation):
     spec = replace(NARROW["compact"], pixels=pixels)
     inputs = images()
     channels = [(inputs[:, c] - mean[c]) / deviation[c] for c in range(3)]
@@ -264,13 +264,13 @@ def test_width_depth_and_stem_give_each_stage_its_maps_and_blocks(block, stem):
     assert convolutions == ([] if side is None else [(first, 3, side, side)])
 
 
-def test_standardised_features_have_mean_0_and_deviation_1_in_training():
+def test_standardized_features_have_mean_0_and_deviation_1_in_training():
     for standardise in (True, False):
         spec = replace(NARROW["resnet18"], standardise=standardise)
         found = spec.build(3, rng(0))(images(32, 3, 8, 8))
-        centred = found.mean(0).abs().max() < 1e-5
+        centered = found.mean(0).abs().max() < 1e-5
         even = (found.var(0, unbiased=False) - 1).abs().max() < 1e-2
-        assert (bool(centred), bool(even)) == (standardise, standardise)
+        assert (bool(centered), bool(even)) == (standardise, standardise)
     found = NARROW["digits"].build(3, rng(0)).named_parameters()
     assert not [name for name, _ in found if name.startswith("standardise")]  # nothing undoes it
 
@@ -439,5 +439,5 @@ def test_the_largest_backbones_are_allowed():
 
 def test_an_unknown_backbone_is_refused_with_the_nearest():
     with pytest.raises(InputError, match=r"Unknown backbone 'resnet-18'. Did you mean 'resnet18'"):
-        backbone_named("resnet-18")
-    assert all(backbone_named(name) is spec for name, spec in BACKBONES.items())
+        find_backbone("resnet-18")
+    assert all(find_backbone(name) is spec for name, spec in BACKBONES.items())

@@ -19,8 +19,9 @@ from protofission.core.errors import InputError
 from protofission.core.rng import step_rng
 from protofission.models import weight_files
 from protofission.models.backbones import BACKBONES, Backbone, BackboneSpec
-from protofission.models.checkpoints import OURS, Fit, compare, load_backbone
-from protofission.models.weight_files import packaged
+from protofission.models.checkpoints import LoadReport, compare, load_backbone
+from protofission.models.tensor_names import OURS
+from protofission.models.weight_files import packaged_weights
 
 Tensors = dict[str, Tensor]
 WIDTH = 8
@@ -135,13 +136,14 @@ def theirs(prefix: str = "", **how: Any) -> Tensors:
     return {prefix + name: value for name, value in ResNet(**how).state_dict().items()}
 
 
-def numbered(prefix: str = "f.", **how: Any) -> Tensors:
-    """The places of a Sequential, as torch itself counts them."""
+def number_names(prefix: str = "f.", **how: Any) -> Tensors:
+    """A ResNet's tensors by their positions in a Sequential, as torch counts them."""
     children = list(ResNet(**how).children())
     return {prefix + name: value for name, value in nn.Sequential(*children).state_dict().items()}
 
 
-def unchanged(backbone: Backbone) -> Callable[[], bool]:
+def watch(backbone: Backbone) -> Callable[[], bool]:
+    """A function that tells whether the backbone is still as it is now."""
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     return lambda: same(before, backbone.state_dict())
 
@@ -153,7 +155,7 @@ def same(first: Tensors, second: Tensors) -> bool:
     )
 
 
-def saved(tensors: Any, path: Path) -> str:
+def save_as(tensors: Any, path: Path) -> str:
     if path.suffix == ".safetensors":
         save_file({name: value.contiguous() for name, value in tensors.items()}, path)
     else:
@@ -161,9 +163,9 @@ def saved(tensors: Any, path: Path) -> str:
     return str(path)
 
 
-def refused(backbone: Backbone, source: str) -> str:
+def refusal(backbone: Backbone, source: str) -> str:
     """The one sentence of a refusal, which leaves everything as it was."""
-    untouched = unchanged(backbone)
+    untouched = watch(backbone)
     with pytest.raises(InputError) as caught:
         load_backbone(backbone, source)
     assert untouched()
@@ -174,9 +176,16 @@ def refused(backbone: Backbone, source: str) -> str:
     return sentence
 
 
-def number_of(fit: Fit) -> tuple[int, ...]:
+def number_of(report: LoadReport) -> tuple[int, ...]:
     return tuple(
-        len(kind) for kind in (fit.missing, fit.unexpected, fit.misshapen, fit.left_out, fit.kept)
+        len(kind)
+        for kind in (
+            report.missing,
+            report.unexpected,
+            report.misshapen,
+            report.left_out,
+            report.kept,
+        )
     )
 
 
@@ -192,10 +201,10 @@ def test_features_and_gradients_are_those_of_the_reference(
 ) -> None:  # fmt: skip
     reference = ResNet(block, blocks, stem).eval()
     backbone = ours(name, stem=stem)
-    fit = load_backbone(backbone, saved(reference.state_dict(), tmp_path / "weights.pth"))
-    assert (fit.style, fit.prefix) == ("torchvision", "")
-    assert number_of(fit) == (0, 0, 0, 2, 0)
-    assert fit.loaded == len(backbone.state_dict())
+    report = load_backbone(backbone, save_as(reference.state_dict(), tmp_path / "weights.pth"))
+    assert (report.style, report.prefix) == ("torchvision", "")
+    assert number_of(report) == (0, 0, 0, 2, 0)
+    assert report.loaded == len(backbone.state_dict())
     images = torch.rand(2, 3, side, side, requires_grad=True)
     features = [network(images) for network in (reference, backbone.eval())]
     assert features[0].std() > 0.1
@@ -216,23 +225,23 @@ def test_features_and_gradients_are_those_of_the_reference(
         (theirs("a.b_c.d.e.f.g.h.0."), "torchvision", "a.b_c.d.e.f.g.h.0."),
         (theirs(shortcut="shortcut"), "pytorch-cifar", ""),
         (theirs("module.encoder.", shortcut="shortcut"), "pytorch-cifar", "module.encoder."),
-        (numbered(), "sequential", "f."),
-        (numbered(""), "sequential", ""),
-        (numbered("module.f.", modules=("relu",)), "sequential", "module.f."),
-        (numbered(modules=()), "sequential", "f."),
-        (numbered(shortcut="shortcut", modules=()), "sequential", "f."),
+        (number_names(), "sequential", "f."),
+        (number_names(""), "sequential", ""),
+        (number_names("module.f.", modules=("relu",)), "sequential", "module.f."),
+        (number_names(modules=()), "sequential", "f."),
+        (number_names(shortcut="shortcut", modules=()), "sequential", "f."),
     ],
 )
 def test_every_naming_gives_the_same_weights(
     tensors: Tensors, style: str, prefix: str, file: str, tmp_path: Path
 ) -> None:
     expected, backbone = ours(), ours(seed=1)
-    load_backbone(expected, saved(theirs(), tmp_path / "plain.pth"))
+    load_backbone(expected, save_as(theirs(), tmp_path / "plain.pth"))
     assert not same(expected.state_dict(), backbone.state_dict())
-    fit = load_backbone(backbone, saved(tensors, tmp_path / file))
+    report = load_backbone(backbone, save_as(tensors, tmp_path / file))
     assert same(expected.state_dict(), backbone.state_dict())
-    assert (fit.style, fit.prefix) == (style, prefix)
-    assert number_of(fit) == (0, 0, 0, 2, 0)
+    assert (report.style, report.prefix) == (style, prefix)
+    assert number_of(report) == (0, 0, 0, 2, 0)
 
 
 @pytest.mark.parametrize("first", [Basic, Bottleneck])
@@ -240,18 +249,18 @@ def test_an_imagenet_stem_is_found_in_a_sequential(first: type[Basic], tmp_path:
     how: dict[str, Any] = {"block": first, "blocks": (1, 2, 1), "stem": "imagenet"}
     name = "resnet18" if first is Basic else "resnet50"
     expected, backbone = (ours(name, blocks=(1, 2, 1), stem="imagenet", seed=s) for s in (0, 1))
-    load_backbone(expected, saved(theirs(**how), tmp_path / "plain.pth"))
-    load_backbone(backbone, saved(numbered(**how), tmp_path / "numbered.pth"))
+    load_backbone(expected, save_as(theirs(**how), tmp_path / "plain.pth"))
+    load_backbone(backbone, save_as(number_names(**how), tmp_path / "numbered.pth"))
     assert same(expected.state_dict(), backbone.state_dict())
 
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_our_own_names_stay(name: str, tmp_path: Path) -> None:
     backbone, other = (ours(name, standardise=True, seed=seed) for seed in (0, 1))
-    assert [OURS.theirs(tensor) for tensor in backbone.state_dict()] == [*backbone.state_dict()]
-    fit = load_backbone(other, saved(backbone.state_dict(), tmp_path / "weights.safetensors"))
+    assert [OURS.translate(tensor) for tensor in backbone.state_dict()] == [*backbone.state_dict()]
+    report = load_backbone(other, save_as(backbone.state_dict(), tmp_path / "weights.safetensors"))
     assert same(backbone.state_dict(), other.state_dict())
-    assert (fit.style, number_of(fit)) == ("protofission", (0, 0, 0, 0, 0))
+    assert (report.style, number_of(report)) == ("protofission", (0, 0, 0, 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -267,21 +276,21 @@ def test_dictionaries_around_the_weights_are_opened(
     wrap: Callable[[Tensors], Any], tmp_path: Path
 ) -> None:
     backbone = ours()
-    fit = load_backbone(backbone, saved(wrap(theirs("module.")), tmp_path / "wrapped.tar"))
-    assert fit.prefix.endswith("module.")
-    assert number_of(fit) == (0, 0, 0, 2, 0)
+    report = load_backbone(backbone, save_as(wrap(theirs("module.")), tmp_path / "wrapped.tar"))
+    assert report.prefix.endswith("module.")
+    assert number_of(report) == (0, 0, 0, 2, 0)
     assert torch.equal(backbone.state_dict()["stem.0.weight"], theirs()["conv1.weight"])
 
 
 def test_a_dictionary_that_holds_itself_is_read(tmp_path: Path) -> None:
     state: dict[str, Any] = {"model": theirs()}
     state["state"] = state["model"]["self"] = state
-    fit = load_backbone(ours(), saved(state, tmp_path / "loop.pth"))
-    assert (fit.prefix, number_of(fit)) == ("model.", (0, 0, 0, 2, 0))
+    report = load_backbone(ours(), save_as(state, tmp_path / "loop.pth"))
+    assert (report.prefix, number_of(report)) == ("model.", (0, 0, 0, 2, 0))
     deep: dict[str, Any] = theirs()
     for _ in range(50):
         deep = {"model": deep}
-    assert "holds no tensor" in refused(ours(), saved(deep, tmp_path / "deep.pth"))
+    assert "holds no tensor" in refusal(ours(), save_as(deep, tmp_path / "deep.pth"))
 
 
 @pytest.mark.parametrize("file", ["moco.safetensors", "moco.pth"])
@@ -297,63 +306,63 @@ def test_the_trained_encoder_is_taken_and_its_copy_left(
         if name.startswith(copy):
             state[name] = torch.zeros_like(state[name])
     backbone = ours()
-    fit = load_backbone(backbone, saved(state, tmp_path / file))
-    assert fit.prefix == f"{taken}."
+    report = load_backbone(backbone, save_as(state, tmp_path / file))
+    assert report.prefix == f"{taken}."
     copies = sorted(f"{copy}.{name}" for name in theirs())
-    assert sorted(fit.left_out) == sorted(
+    assert sorted(report.left_out) == sorted(
         [*copies, "queue", f"{taken}.fc.weight", f"{taken}.fc.bias"]
     )
     assert torch.equal(backbone.state_dict()["stem.0.weight"], theirs()["conv1.weight"])
 
 
 def test_of_equals_the_shortest_prefix_is_taken(tmp_path: Path) -> None:
-    source = saved(theirs("a.b.") | theirs("z.") | theirs("x."), tmp_path / "x.pth")
+    source = save_as(theirs("a.b.") | theirs("z.") | theirs("x."), tmp_path / "x.pth")
     assert load_backbone(ours(), source).prefix == "x."
 
 
 def test_of_two_networks_the_one_that_fits_is_taken(tmp_path: Path) -> None:
     narrow = {name: value[:1] if value.dim() else value for name, value in theirs("x.").items()}
-    source = saved(narrow | theirs("teacher."), tmp_path / "x.pth")
+    source = save_as(narrow | theirs("teacher."), tmp_path / "x.pth")
     assert load_backbone(ours(), source).prefix == "teacher."
 
 
 def test_a_copy_is_taken_if_there_is_nothing_else(tmp_path: Path) -> None:
-    assert load_backbone(ours(), saved(theirs("ema."), tmp_path / "x.pth")).prefix == "ema."
+    assert load_backbone(ours(), save_as(theirs("ema."), tmp_path / "x.pth")).prefix == "ema."
 
 
 def test_heads_are_left_out_and_nothing_else_is(tmp_path: Path) -> None:
     heads = ["linear.0.weight", "projector.layers.0.weight", "head.mlp.bias", "queue", "0.weight"]
     state = theirs() | {name: torch.ones(2) for name in heads}
-    fit = load_backbone(ours(), saved(state, tmp_path / "heads.pth"))
-    assert set(fit.left_out) == {"fc.weight", "fc.bias", *heads}
+    report = load_backbone(ours(), save_as(state, tmp_path / "heads.pth"))
+    assert set(report.left_out) == {"fc.weight", "fc.bias", *heads}
     state = theirs("a.") | {"layer9.weight": torch.ones(2)}  # beside the backbone, not in it
-    fit = load_backbone(ours(), saved(state, tmp_path / "beside.pth"))
-    assert set(fit.left_out) == {"a.fc.weight", "a.fc.bias", "layer9.weight"}
+    report = load_backbone(ours(), save_as(state, tmp_path / "beside.pth"))
+    assert set(report.left_out) == {"a.fc.weight", "a.fc.bias", "layer9.weight"}
     for name in ("conv1.bias", "layer1.0.se.weight", "layer5.0.conv1.weight", "conv2.weight"):
-        sentence = refused(ours(), saved(theirs() | {name: torch.ones(2)}, tmp_path / "more.pth"))
+        sentence = refusal(ours(), save_as(theirs() | {name: torch.ones(2)}, tmp_path / "more.pth"))
         assert f"1 unexpected ({name})" in sentence
         assert GENERAL in sentence
 
 
 def test_a_sequential_s_head_is_left_out_and_its_blocks_are_not(tmp_path: Path) -> None:
-    source = saved(numbered() | {"f.10.0.weight": torch.ones(2, 2)}, tmp_path / "f.pth")
+    source = save_as(number_names() | {"f.10.0.weight": torch.ones(2, 2)}, tmp_path / "f.pth")
     assert compare(ours(), source).left_out == ("f.9.weight", "f.9.bias", "f.10.0.weight")
-    bias = saved(numbered() | {"f.0.bias": torch.ones(8)}, tmp_path / "bias.pth")
+    bias = save_as(number_names() | {"f.0.bias": torch.ones(8)}, tmp_path / "bias.pth")
     assert compare(ours(), bias).unexpected == ("f.0.bias",)
-    fit = compare(ours(blocks=(2, 2, 2)), source)
-    assert len(fit.unexpected) == sum(name.startswith("f.7.") for name in numbered())
-    assert fit.left_out == ("f.9.weight", "f.9.bias", "f.10.0.weight")
-    assert not fit.missing
-    assert not fit.misshapen
+    report = compare(ours(blocks=(2, 2, 2)), source)
+    assert len(report.unexpected) == sum(name.startswith("f.7.") for name in number_names())
+    assert report.left_out == ("f.9.weight", "f.9.bias", "f.10.0.weight")
+    assert not report.missing
+    assert not report.misshapen
 
 
 def test_shapes_tell_where_a_sequential_s_stages_begin(tmp_path: Path) -> None:
     """The second and third of four stages have all the names of a first and second."""
-    tensors = numbered(modules=("relu",))
-    fit = compare(ours(blocks=(2, 2)), saved(tensors, tmp_path / "f.pth"))
-    assert not fit.missing
-    assert not fit.misshapen
-    assert {name[:4] for name in fit.unexpected} == {"f.5.", "f.6."}
+    tensors = number_names(modules=("relu",))
+    report = compare(ours(blocks=(2, 2)), save_as(tensors, tmp_path / "f.pth"))
+    assert not report.missing
+    assert not report.misshapen
+    assert {name[:4] for name in report.unexpected} == {"f.5.", "f.6."}
 
 
 def without(tensors: Tensors, *endings: str) -> Tensors:
@@ -363,30 +372,30 @@ def without(tensors: Tensors, *endings: str) -> Tensors:
 def test_counters_and_our_statistics_may_be_missing(tmp_path: Path) -> None:
     backbone = ours(standardise=True)
     state = without(theirs(), ".num_batches_tracked")
-    fit = load_backbone(backbone, saved(state, tmp_path / "old.pth"))
+    report = load_backbone(backbone, save_as(state, tmp_path / "old.pth"))
     names = [*backbone.state_dict()]
     counters = [name for name in names if name.endswith("num_batches_tracked")]
     statistics = ["standardise.running_mean", "standardise.running_var"]
-    assert sorted(fit.kept) == sorted([*counters, *statistics])
-    assert fit.loaded == len(names) - len(fit.kept)
+    assert sorted(report.kept) == sorted([*counters, *statistics])
+    assert report.loaded == len(names) - len(report.kept)
     for name in counters:
         assert backbone.state_dict()[name] == 0
     assert (backbone.state_dict()["standardise.running_mean"] == 0).all()
     assert (backbone.state_dict()["standardise.running_var"] == 1).all()
     assert torch.equal(backbone.state_dict()["stem.0.weight"], state["conv1.weight"])
-    assert "  stem.1.num_batches_tracked, " in "\n".join(fit.lines())
+    assert "  stem.1.num_batches_tracked, " in "\n".join(report.lines())
 
 
 def test_half_of_our_statistics_is_damage(tmp_path: Path) -> None:
     backbone = ours(standardise=True)
     state = without(backbone.state_dict(), "standardise.running_mean")
-    sentence = refused(ours(standardise=True), saved(state, tmp_path / "half.pth"))
+    sentence = refusal(ours(standardise=True), save_as(state, tmp_path / "half.pth"))
     assert "1 missing (standardise.running_mean)" in sentence
 
 
 def test_statistics_without_a_place_are_refused_with_their_remedy(tmp_path: Path) -> None:
-    source = saved(ours(standardise=True).state_dict(), tmp_path / "standardised.safetensors")
-    sentence = refused(ours(), source)
+    source = save_as(ours(standardise=True).state_dict(), tmp_path / "standardized.safetensors")
+    sentence = refusal(ours(), source)
     assert "; set backbone.standardise=true (" in sentence
     assert "3 unexpected" in sentence
 
@@ -405,80 +414,80 @@ def test_all_sources_give_the_same_weights(tmp_path: Path, monkeypatch: pytest.M
         for name, value in trained.state_dict().items()
     }
     halves = {n: v.half() if v.is_floating_point() else v for n, v in state.items()}
-    saved(halves, packages(tmp_path / "package", monkeypatch) / "tiny-1.5.safetensors")
-    saved(state, tmp_path / "file.safetensors")
-    saved({"state_dict": state}, tmp_path / "file.pth")
+    save_as(halves, packages(tmp_path / "package", monkeypatch) / "tiny-1.5.safetensors")
+    save_as(state, tmp_path / "file.safetensors")
+    save_as({"state_dict": state}, tmp_path / "file.pth")
     run = tmp_path / "run-seed0"
     run.mkdir()
     model = {f"backbone.{name}": value for name, value in state.items()}
-    saved(model | {"head.weight": torch.ones(3)}, run / "weights.safetensors")
+    save_as(model | {"head.weight": torch.ones(3)}, run / "weights.safetensors")
     (run / "finished").touch()
     sources = ["tiny-1.5", *(str(tmp_path / n) for n in ("file.safetensors", "file.pth", run.name))]
-    fits = []
+    reports = []
     for source in sources:
         backbone = ours(standardise=True, seed=4)
-        fits.append(load_backbone(backbone, source))
+        reports.append(load_backbone(backbone, source))
         assert same(backbone.state_dict(), state), source
-    assert [fit.prefix for fit in fits] == ["", "", "state_dict.", "backbone."]
-    assert fits[-1].left_out == ("head.weight",)
+    assert [report.prefix for report in reports] == ["", "", "state_dict.", "backbone."]
+    assert reports[-1].left_out == ("head.weight",)
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    assert "is no run" in refused(ours(), str(run))
-    saved(ours().state_dict(), run / "weights.safetensors")
-    assert "is a run that did not finish" in refused(ours(), str(run))
+    assert "is no run" in refusal(ours(), str(run))
+    save_as(ours().state_dict(), run / "weights.safetensors")
+    assert "is a run that did not finish" in refusal(ours(), str(run))
     (run / "finished").touch()
     load_backbone(ours(), str(run))
     (run / "weights.safetensors").write_bytes(b"")
-    assert "run again" in refused(ours(), str(run))
+    assert "run again" in refusal(ours(), str(run))
     (run / "weights.safetensors").unlink()
-    assert "weights.safetensors cannot be read" in refused(ours(), str(run))
+    assert "weights.safetensors cannot be read" in refusal(ours(), str(run))
 
 
 def test_packaged_weights_are_listed_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path in packaged().values():
+    for path in packaged_weights().values():
         assert path.is_file()
     folder = packages(tmp_path, monkeypatch)
-    assert packaged() == {}
+    assert packaged_weights() == {}
     for name in ("resnet18-digits.safetensors", "b.safetensors", "README.md"):
         (folder / name).touch()
-    assert list(packaged()) == ["b", "resnet18-digits"]
-    sentence = refused(ours(), "resnet18-digit")
+    assert list(packaged_weights()) == ["b", "resnet18-digits"]
+    sentence = refusal(ours(), "resnet18-digit")
     assert "Unknown weights 'resnet18-digit'. Did you mean 'resnet18-digits'?" in sentence
-    assert "b.safetensors is damaged" in refused(ours(), "b")
+    assert "b.safetensors is damaged" in refusal(ours(), "b")
 
 
 def test_a_name_without_any_packaged_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weight_files.resources, "files", lambda package: tmp_path / "nowhere")
-    assert packaged() == {}
-    assert "no packaged weights 'tiny': give a checkpoint file" in refused(ours(), "tiny")
+    assert packaged_weights() == {}
+    assert "no packaged weights 'tiny': give a checkpoint file" in refusal(ours(), "tiny")
 
 
 @pytest.mark.parametrize(
     "source", ["nowhere.pth", "no/such/run", "./name", "a\0b/c", "~nobody/x", "x" * 5000 + ".pth"]
 )
 def test_a_missing_file_is_named(source: str) -> None:
-    sentence = refused(ours(), source)
+    sentence = refusal(ours(), source)
     assert sentence.startswith(source.replace("\0", r"\x00"))
     assert "does not exist: give a checkpoint file or a finished run" in sentence
 
 
 def test_what_is_no_file_is_not_read() -> None:
-    assert refused(ours(), "/dev/zero") == (
+    assert refusal(ours(), "/dev/zero") == (
         "/dev/zero cannot be read (it is a device, not a plain file): give another file."
     )
-    assert "backbone.weights is empty" in refused(ours(), " ")
+    assert "backbone.weights is empty" in refusal(ours(), " ")
 
 
 def test_a_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    saved(theirs(), tmp_path / "x.pth")
+    save_as(theirs(), tmp_path / "x.pth")
     load_backbone(ours(), "~/x.pth")
 
 
@@ -503,7 +512,7 @@ def test_code_in_a_file_is_never_run(protocol: int, legacy: bool, tmp_path: Path
             _use_new_zipfile_serialization=not legacy,
         )  # fmt: skip
     for name in ("pickle", "acts", "module"):
-        sentence = refused(ours(), str(tmp_path / f"{name}.pth"))
+        sentence = refusal(ours(), str(tmp_path / f"{name}.pth"))
         assert "is not loaded, because it holds more than tensors and would run code" in sentence
         assert "save its state_dict alone" in sentence
     assert not (tmp_path / "ran").exists()
@@ -512,10 +521,10 @@ def test_code_in_a_file_is_never_run(protocol: int, legacy: bool, tmp_path: Path
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_script_is_not_loaded(tmp_path: Path) -> None:
     torch.jit.save(torch.jit.script(nn.Linear(2, 2)), str(tmp_path / "script.pt"))
-    assert "would run code" in refused(ours(), str(tmp_path / "script.pt"))
+    assert "would run code" in refusal(ours(), str(tmp_path / "script.pt"))
 
 
-def archived(tensors: Any, tmp_path: Path, *, legacy: bool = False) -> bytes:
+def archive(tensors: Any, tmp_path: Path, *, legacy: bool = False) -> bytes:
     torch.save(tensors, tmp_path / "whole", _use_new_zipfile_serialization=not legacy)
     return (tmp_path / "whole").read_bytes()
 
@@ -526,13 +535,13 @@ def test_what_is_no_checkpoint_is_refused(suffix: str, tmp_path: Path) -> None:
     small = {"conv1.weight": torch.ones(100)}
     files = [
         b"", b"\x80", b"PK", b"<html>404</html>" * 9, b"config: 1\nlayers: 2\n.", bytes(range(256)),
-        save(small)[:-1] if suffix == ".safetensors" else archived(small, tmp_path)[:-60],
-        archived(small, tmp_path, legacy=True)[:-90], archived(small, tmp_path)[:300],
+        save(small)[:-1] if suffix == ".safetensors" else archive(small, tmp_path)[:-60],
+        archive(small, tmp_path, legacy=True)[:-90], archive(small, tmp_path)[:300],
         pickle.dumps({"a": 1}, 2),
     ]  # fmt: skip
     for content in files:
         path.write_bytes(content)
-        sentence = refused(ours(), str(path))
+        sentence = refusal(ours(), str(path))
         assert sentence.startswith(f"{path} is damaged or no "), content[:20]
 
 
@@ -541,16 +550,16 @@ def test_what_is_no_checkpoint_is_refused(suffix: str, tmp_path: Path) -> None:
 )
 def test_a_file_without_named_tensors_is_refused(content: Any, tmp_path: Path) -> None:
     path = tmp_path / "x.pth"
-    assert f"{path} holds no tensor with a name" in refused(ours(), saved(content, path))
+    assert f"{path} holds no tensor with a name" in refusal(ours(), save_as(content, path))
 
 
 def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
     state = {"a.b": torch.ones(1), "a": {"b": torch.ones(1)}}
-    assert "x.pth holds two tensors a.b" in refused(ours(), saved(state, tmp_path / "x.pth"))
+    assert "x.pth holds two tensors a.b" in refusal(ours(), save_as(state, tmp_path / "x.pth"))
 
 
 def outcome(backbone: Backbone, source: str) -> str | None:
-    """What a refusal says."""
+    """The sentence of a refusal; None if the weights are loaded."""
     try:
         load_backbone(backbone, source)
     except InputError as error:
@@ -568,12 +577,12 @@ def test_no_bytes_crash_the_reader(name: str, data: st.DataObject) -> None:
         if path.suffix == ".safetensors":
             content = bytearray(save(state))
         else:
-            content = bytearray(archived(state, path.parent, legacy=name == "legacy.pth"))
+            content = bytearray(archive(state, path.parent, legacy=name == "legacy.pth"))
         place = data.draw(st.integers(0, len(content) - 1))
         content[place] ^= data.draw(st.integers(0, 255))
         path.write_bytes(content[: data.draw(st.sampled_from([None, place]))])
         backbone = spec.build(1, step_rng(1, 0, "backbone"))
-        untouched = unchanged(backbone)
+        untouched = watch(backbone)
         said = outcome(backbone, str(path))
         assert said is None or (said.isprintable() and untouched())
 
@@ -581,7 +590,7 @@ def test_no_bytes_crash_the_reader(name: str, data: st.DataObject) -> None:
 STRANGE: dict[str, Callable[[Tensor], Tensor]] = {
     "sparse": lambda value: value.flatten(1).to_sparse(),
     "compressed": lambda value: value.flatten(1).to_sparse_csr(),
-    "quantised": lambda value: torch.quantize_per_tensor(value, 0.1, 0, torch.qint8),
+    "quantized": lambda value: torch.quantize_per_tensor(value, 0.1, 0, torch.qint8),
     "nested": lambda value: torch.nested.nested_tensor([value[0], value[1]]),
     "meta": lambda value: value.to("meta"),
     "complex": lambda value: value.to(torch.complex64),
@@ -595,10 +604,10 @@ STRANGE: dict[str, Callable[[Tensor], Tensor]] = {
 def test_strange_tensors_are_refused(kind: str, tmp_path: Path) -> None:
     state = theirs()
     state["layer1.0.conv1.weight"] = STRANGE[kind](state["layer1.0.conv1.weight"])
-    sentence = refused(ours(), saved(state, tmp_path / "x.pth"))
+    sentence = refusal(ours(), save_as(state, tmp_path / "x.pth"))
     assert "holds layer1.0.conv1.weight as no plain tensor" in sentence
     state = theirs() | {"fc.weight": state["layer1.0.conv1.weight"]}
-    assert "fc.weight" in load_backbone(ours(), saved(state, tmp_path / "x.pth")).left_out
+    assert "fc.weight" in load_backbone(ours(), save_as(state, tmp_path / "x.pth")).left_out
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16, torch.int32])
@@ -609,7 +618,7 @@ def test_numbers_are_cast(kind: torch.dtype, tmp_path: Path) -> None:
     }
     state["bn1.num_batches_tracked"] = torch.tensor(12.0)
     backbone = ours()
-    load_backbone(backbone, saved(state, tmp_path / "x.pth"))
+    load_backbone(backbone, save_as(state, tmp_path / "x.pth"))
     found = backbone.state_dict()
     assert torch.equal(found["stem.0.weight"], state["conv1.weight"].float())
     assert found["stem.1.num_batches_tracked"].dtype == torch.int64
@@ -624,7 +633,7 @@ def test_any_layout_in_memory_will_do(tmp_path: Path) -> None:
     state["bn1.weight"] = torch.ones(1).expand(WIDTH)
     backbone = ours().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     backbone.requires_grad_(False)
-    load_backbone(backbone, saved(state, tmp_path / "x.pth"))
+    load_backbone(backbone, save_as(state, tmp_path / "x.pth"))
     found = backbone.state_dict()
     for name, other in (
         ("stem.0.weight", "conv1.weight"),
@@ -651,10 +660,10 @@ def test_impossible_numbers_are_refused(name: str, value: float, tmp_path: Path)
     state = theirs()
     state[name] = state[name].double()
     state[name].view(-1)[-1] = value
-    sentence = refused(ours(), saved(state, tmp_path / "x.pth"))
+    sentence = refusal(ours(), save_as(state, tmp_path / "x.pth"))
     assert f"x.pth holds NaN, infinite numbers or negative variances in {name}:" in sentence
     state = theirs() | {"fc.weight": torch.tensor([float("nan")])}
-    load_backbone(ours(), saved(state, tmp_path / "x.pth"))
+    load_backbone(ours(), save_as(state, tmp_path / "x.pth"))
 
 
 @pytest.mark.parametrize(
@@ -691,29 +700,29 @@ def test_impossible_numbers_are_refused(name: str, value: float, tmp_path: Path)
 def test_another_network_is_refused_with_counts_names_and_remedy(
     build: Callable[[], Backbone], tensors: Tensors, words: str, tmp_path: Path
 ) -> None:
-    sentence = refused(build(), saved(tensors, tmp_path / "x.pth"))
+    sentence = refusal(build(), save_as(tensors, tmp_path / "x.pth"))
     assert words in sentence
     assert f"{tmp_path / 'x.pth'} does not fit the backbone: " in sentence
     assert GENERAL in sentence
     assert_adds_up(compare(build(), str(tmp_path / "x.pth")), build(), tensors)
 
 
-def assert_adds_up(fit: Fit, backbone: Backbone, tensors: Tensors) -> None:
+def assert_adds_up(report: LoadReport, backbone: Backbone, tensors: Tensors) -> None:
     """Every tensor of either side is in the report once, and named in it."""
-    missing, unexpected, misshapen, left_out, kept = number_of(fit)
-    assert fit.loaded + missing + misshapen + kept == len(backbone.state_dict())
-    assert fit.loaded + unexpected + misshapen + left_out == len(tensors)
-    lines = fit.lines()
+    missing, unexpected, misshapen, left_out, kept = number_of(report)
+    assert report.loaded + missing + misshapen + kept == len(backbone.state_dict())
+    assert report.loaded + unexpected + misshapen + left_out == len(tensors)
+    lines = report.lines()
     assert max(map(len, lines)) <= 80
     words = {word.rstrip(",") for line in lines for word in line.split()}
-    shapes = [tensor.name for tensor in fit.misshapen]
-    assert {*fit.missing, *fit.unexpected, *fit.left_out, *fit.kept, *shapes} <= words
+    shapes = [tensor.name for tensor in report.misshapen]
+    assert {*report.missing, *report.unexpected, *report.left_out, *report.kept, *shapes} <= words
 
 
 @pytest.mark.parametrize("name", ["resnet18", "digits"])
 def test_images_of_other_channels_are_named(name: str, tmp_path: Path) -> None:
-    source = saved(ours(name, channels=1).state_dict(), tmp_path / "grey.safetensors")
-    sentence = refused(ours(name), source)
+    source = save_as(ours(name, channels=1).state_dict(), tmp_path / "gray.safetensors")
+    sentence = refusal(ours(name), source)
     assert " is 8 x 1 x 3 x 3, not 8 x 3 x 3 x 3" in sentence
     assert "it takes 1-channel images and these have 3, take other weights" in sentence
 
@@ -725,7 +734,7 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
     layers = (layer for _ in range(8) for layer in (nn.Conv2d(8, 8, 3), nn.ReLU()))
     features = nn.ModuleDict({"features": nn.Sequential(*layers), "classifier": nn.Linear(2, 2)})
     for network in (transformer, features, nn.Linear(2, 2)):
-        sentence = refused(ours(), saved(network.state_dict(), tmp_path / "x.pth"))
+        sentence = refusal(ours(), save_as(network.state_dict(), tmp_path / "x.pth"))
         assert f"x.pth holds no backbone of this kind, its {len(network.state_dict())} tensors" in (
             sentence
         )
@@ -738,21 +747,21 @@ def test_a_wide_resnet_takes_only_our_names(tmp_path: Path) -> None:
     renamed = {
         name.replace("stages.", "layer").replace("norm", "bn"): state[name] for name in state
     }
-    assert "no backbone of this kind" in refused(
-        ours("wrn-28-2"), saved(renamed, tmp_path / "x.pth")
+    assert "no backbone of this kind" in refusal(
+        ours("wrn-28-2"), save_as(renamed, tmp_path / "x.pth")
     )
 
 
 def test_names_from_a_file_cannot_break_the_report(tmp_path: Path) -> None:
     names = ["fc.\n\x1b[31m", "fc." + "x" * 1000, "head.\udcff", "q, r  s"]
     state = theirs() | {name: torch.ones(1) for name in names}
-    fit = load_backbone(ours(), saved(state, tmp_path / "x.pth"))
-    lines = fit.lines()
+    report = load_backbone(ours(), save_as(state, tmp_path / "x.pth"))
+    lines = report.lines()
     assert max(map(len, lines)) <= 80
     assert all(line.isprintable() for line in lines)
     assert r"fc.\n\x1b[31m" in "".join(lines)
     state = theirs() | {f"layer1.{name}": torch.ones(1) for name in names}
-    sentence = refused(ours(), saved(state, tmp_path / "x.pth"))
+    sentence = refusal(ours(), save_as(state, tmp_path / "x.pth"))
     assert r"4 unexpected (layer1.fc.\n\x1b[31m, layer1.fc.xxx" in sentence
     assert len(sentence) < 800
 
@@ -760,8 +769,8 @@ def test_names_from_a_file_cannot_break_the_report(tmp_path: Path) -> None:
 def test_the_report_reads_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     state = without(theirs("module."), "num_batches_tracked", "layer4.1.bn2.bias")
-    fit = compare(ours(stem="imagenet", blocks=(2, 2, 2, 2)), saved(state, Path("x.pth")))
-    lines = fit.lines()
+    report = compare(ours(stem="imagenet", blocks=(2, 2, 2, 2)), save_as(state, Path("x.pth")))
+    lines = report.lines()
     assert lines[:9] == [
         'x.pth: names of torchvision after "module."',
         "loaded: 98",

@@ -25,7 +25,7 @@ from protofission.models.encoders.huggingface import Transformers
 from protofission.models.encoders.onnx_files import Onnx
 from protofission.models.encoders.own import Own
 from protofission.models.encoders.preprocessing import STANDARDS, Preprocessing
-from protofission.models.weight_files import packaged
+from protofission.models.weight_files import packaged_weights
 
 LEVEL = 1 / 255
 
@@ -58,7 +58,7 @@ def test_a_source_tells_its_kind_by_its_form(
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / file).touch()
     Path("x:y.onnx").touch()
-    name = next(iter(packaged()))
+    name = next(iter(packaged_weights()))
     for text, spec in {
         DEFAULT: EfficientNetLite0(),
         "net.onnx": Onnx("net.onnx"),
@@ -138,7 +138,7 @@ def test_a_missing_package_is_named_with_its_extra(
 # preprocessing
 
 
-def prepared(preprocessing: Preprocessing, batch: Tensor) -> Tensor:
+def prepare(preprocessing: Preprocessing, batch: Tensor) -> Tensor:
     mean, deviation = (
         torch.tensor(values).view(-1, 1, 1)
         for values in (preprocessing.mean, preprocessing.deviation)
@@ -170,26 +170,26 @@ def test_images_are_resized_and_cropped_as_pillow_does_it(
     left, top = (width - size) // 2, (height - size) // 2
     twin = twin.crop((left, top, left + size, top + size))
     preprocessing = Preprocessing(size, edge, filter=how, squash=squash)  # type: ignore[arg-type]
-    found = prepared(preprocessing, as_tensor(picture))
+    found = prepare(preprocessing, as_tensor(picture))
     # Pillow rounds to a level after each of its two passes
     assert (found - as_tensor(np.array(twin))).abs().max() <= 1.3 * LEVEL
 
 
-def test_channels_are_repeated_or_weighted_and_then_standardised() -> None:
+def test_channels_are_repeated_or_weighted_and_then_standardized() -> None:
     picture = noise(9, 9)
-    grey = torch.from_numpy(np.array(Image.fromarray(picture).convert("L")))[None, None] / 255
-    one = prepared(Preprocessing(9, 9, 1, (0.25,), (0.5,)), as_tensor(picture))
+    gray = torch.from_numpy(np.array(Image.fromarray(picture).convert("L")))[None, None] / 255
+    one = prepare(Preprocessing(9, 9, 1, (0.25,), (0.5,)), as_tensor(picture))
     assert one.shape == (1, 1, 9, 9)
-    assert (one - (grey - 0.25) / 0.5).abs().max() <= 2 * LEVEL
+    assert (one - (gray - 0.25) / 0.5).abs().max() <= 2 * LEVEL
     mean, deviation = STANDARDS["imagenet"]
-    three = prepared(Preprocessing.standard(9, 3, "imagenet"), grey)
+    three = prepare(Preprocessing.standard(9, 3, "imagenet"), gray)
     for channel in range(3):
-        wanted = (grey[0, 0] - mean[channel]) / deviation[channel]
+        wanted = (gray[0, 0] - mean[channel]) / deviation[channel]
         torch.testing.assert_close(three[0, channel], wanted)
-    colour = as_tensor(picture)
-    before = colour.clone()
-    torch.testing.assert_close(prepared(Preprocessing(9, 9), colour), colour)
-    assert torch.equal(colour, before)
+    color = as_tensor(picture)
+    before = color.clone()
+    torch.testing.assert_close(prepare(Preprocessing(9, 9), color), color)
+    assert torch.equal(color, before)
 
 
 def test_wrong_preprocessing_is_refused() -> None:
@@ -313,14 +313,14 @@ def test_the_fast_network_is_the_packaged_one(size: int) -> None:
     torch.testing.assert_close(found, twin.mean((2, 3)), rtol=1e-4, atol=1e-4)
 
 
-def test_an_image_does_not_mind_its_neighbours(lite: Encoder) -> None:
+def test_an_image_does_not_mind_its_neighbors(lite: Encoder) -> None:
     batch = images(lite.chunk + 3, 3, 32, 32)
     found = lite.features(batch)
     shuffled = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(lite.features(batch[shuffled]), found[shuffled])
     torch.testing.assert_close(lite.features(batch[-1:]), found[-1:])
-    grey = images(1, 1)
-    torch.testing.assert_close(lite.features(grey), lite.features(grey.repeat(1, 3, 1, 1)))
+    gray = images(1, 1)
+    torch.testing.assert_close(lite.features(gray), lite.features(gray.repeat(1, 3, 1, 1)))
 
 
 def test_its_fingerprint_is_the_same_on_every_machine(lite: Encoder) -> None:

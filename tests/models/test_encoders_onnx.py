@@ -32,7 +32,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def written(folder: Path, content: bytes, name: str = "net.onnx") -> str:
+def write(folder: Path, content: bytes, name: str = "net.onnx") -> str:
     (folder / name).write_bytes(content)
     return str(folder / name)
 
@@ -56,10 +56,10 @@ TOKENS = (
 
 def test_maps_are_averaged_and_of_tokens_the_first_is_taken(tmp_path: Path) -> None:
     batch = images(19)
-    encoder = Onnx(written(tmp_path, model())).load()
+    encoder = Onnx(write(tmp_path, model())).load()
     assert (encoder.kind, encoder.size, encoder.channels, encoder.num_features) == ("onnx", 8, 3, 5)
     torch.testing.assert_close(encoder.features(batch), twin(batch).mean((2, 3)), atol=1e-5, rtol=0)
-    tokens = written(tmp_path, model(nodes=TOKENS, output="tokens"), "tokens.onnx")
+    tokens = write(tmp_path, model(nodes=TOKENS, output="tokens"), "tokens.onnx")
     found = Onnx(tokens, pixels="clip").load().features(batch)
     torch.testing.assert_close(found, twin(batch, "clip")[:, :, 0, 0], atol=1e-5, rtol=0)
 
@@ -67,7 +67,7 @@ def test_maps_are_averaged_and_of_tokens_the_first_is_taken(tmp_path: Path) -> N
 def test_a_vector_is_taken_as_it_is_at_any_number_of_images(tmp_path: Path) -> None:
     flat = helper.make_node("Flatten", ["maps"], ["vector"])
     content = model(("n", 3, None, None), nodes=(flat,), output="vector", more=("maps",))
-    source = written(tmp_path, content)
+    source = write(tmp_path, content)
     encoder = Onnx(source, size=6, output="vector", pixels="unit").load()
     assert encoder.num_features == 5 * 4 * 4
     found = encoder(images(3, 6))
@@ -83,7 +83,7 @@ def test_a_vector_is_taken_as_it_is_at_any_number_of_images(tmp_path: Path) -> N
 
 
 def test_a_fixed_batch_is_filled_up(tmp_path: Path) -> None:
-    encoder = Onnx(written(tmp_path, model((4, 3, 8, 8)))).load()
+    encoder = Onnx(write(tmp_path, model((4, 3, 8, 8)))).load()
     assert encoder.chunk == 4
     for number in (0, 1, 4, 6):
         batch = images(number)
@@ -93,20 +93,20 @@ def test_a_fixed_batch_is_filled_up(tmp_path: Path) -> None:
         torch.testing.assert_close(encoder(prepared), wanted, atol=1e-5, rtol=0)
 
 
-def test_grey_networks(tmp_path: Path) -> None:
+def test_gray_networks(tmp_path: Path) -> None:
     kernel = onnx.numpy_helper.from_array(KERNEL[:, :1], "kernel")
-    source = written(tmp_path, model(("n", 1, 8, 8), kernel))
+    source = write(tmp_path, model(("n", 1, 8, 8), kernel))
     encoder = Onnx(source, pixels="half").load()
-    grey = images(2, channels=1)
+    gray = images(2, channels=1)
     assert encoder.channels == 1
-    torch.testing.assert_close(encoder.features(grey), encoder.features(grey.repeat(1, 3, 1, 1)))
+    torch.testing.assert_close(encoder.features(gray), encoder.features(gray.repeat(1, 3, 1, 1)))
     with pytest.raises(InputError, match="by pixels=unit"):
         Onnx(source).load()
 
 
 def test_a_fingerprint_is_of_the_file_the_data_and_the_preprocessing(tmp_path: Path) -> None:
     kernel = external("kernel", "data/kernel.bin", KERNEL.shape)
-    source = written(tmp_path, model(kernel=kernel))
+    source = write(tmp_path, model(kernel=kernel))
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "kernel.bin").write_bytes(KERNEL.tobytes())
     first = Onnx(source).load()
@@ -128,14 +128,14 @@ def test_data_outside_the_folder_is_not_read(
     (tmp_path / "kernel.bin").write_bytes(KERNEL.tobytes())
     (inside / "link").symlink_to("../kernel.bin")
     location = {"above": "../kernel.bin", "absolute": str(tmp_path / "kernel.bin")}.get(how, how)
-    source = written(inside, model(kernel=external("kernel", location, KERNEL.shape)))
+    source = write(inside, model(kernel=external("kernel", location, KERNEL.shape)))
     reached: list[object] = []
     monkeypatch.setattr("onnxruntime.InferenceSession", lambda *_, **__: reached.append(1))
     with pytest.raises(InputError, match="is missing or outside its folder, and is not read"):
         Onnx(source).load()
     assert not reached
     (inside / "kernel.bin").write_bytes(KERNEL.tobytes())
-    written(inside, model(kernel=external("kernel", "kernel.bin", KERNEL.shape)))
+    write(inside, model(kernel=external("kernel", "kernel.bin", KERNEL.shape)))
     with pytest.raises(AttributeError):  # no session was made
         Onnx(source).load()
     assert reached
@@ -185,7 +185,7 @@ def test_any_bytes_are_read_or_refused(rubbish: bytes, place: int) -> None:
     ],
 )
 def test_files_that_are_no_encoder_are_refused(content: bytes, words: str, tmp_path: Path) -> None:
-    source = written(tmp_path, content)
+    source = write(tmp_path, content)
     with pytest.raises(InputError, match=words) as refused:
         Onnx(source).load()
     assert "\n" not in str(refused.value)
@@ -195,11 +195,11 @@ def test_other_refusals(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> No
     with pytest.raises(InputError, match=r"nothing\.onnx is no file: give one that ends in \.onnx"):
         Onnx("nothing.onnx").load()
     with pytest.raises(InputError, match="takes images of 8 x 8, not 16: leave size= out"):
-        Onnx(written(tmp_path, model()), size=16).load()
+        Onnx(write(tmp_path, model()), size=16).load()
     pooled = helper.make_node("ReduceMean", ["maps"], ["y"], axes=[0])
     with pytest.raises(InputError, match=r"gives \(1, 5\) for 2 images, which are no features"):
-        Onnx(written(tmp_path, model(nodes=(pooled,), output="y"))).load()
+        Onnx(write(tmp_path, model(nodes=(pooled,), output="y"))).load()
     nan = onnx.numpy_helper.from_array(KERNEL * np.float32("nan"), "kernel")
     with pytest.raises(InputError, match="gives NaN or infinite features"):
-        Onnx(written(tmp_path, model(kernel=nan))).load()
+        Onnx(write(tmp_path, model(kernel=nan))).load()
     assert capfd.readouterr() == ("", "")

@@ -27,7 +27,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def built(spec: BackboneSpec, channels: int) -> Backbone:
+def build(spec: BackboneSpec, channels: int) -> Backbone:
     """A backbone whose statistics are those of no start."""
     backbone = spec.build(channels, torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -38,7 +38,7 @@ def built(spec: BackboneSpec, channels: int) -> Backbone:
     return backbone.eval()
 
 
-def packed(network: Backbone, file: Path, **card: object) -> Path:
+def pack(network: Backbone, file: Path, **card: object) -> Path:
     tensors = {name: value.contiguous() for name, value in network.state_dict().items()}
     save_file(tensors, file, {"card": json.dumps(card)} if card else None)
     return file
@@ -50,10 +50,10 @@ def images(channels: int, side: int) -> Tensor:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """What a finished run on the grey digits leaves behind."""
+    """The folder of a finished run on the gray digits."""
     experiment = small("orca")
     assert isinstance(experiment.backbone, BackboneSpec)
-    backbone, folder = built(experiment.backbone, 1), tmp_path / "run"
+    backbone, folder = build(experiment.backbone, 1), tmp_path / "run"
     folder.mkdir()
     (folder / "experiment.json").write_text(as_json(experiment))
     tensors = {f"backbone.{name}": v.contiguous() for name, v in backbone.state_dict().items()}
@@ -65,7 +65,7 @@ def run(tmp_path: Path) -> Path:
 def test_a_run_gives_the_backbone_it_ends_with(run: Path) -> None:
     experiment = small("orca")
     assert isinstance(experiment.backbone, BackboneSpec)
-    backbone, batch = built(experiment.backbone, 1), images(1, 8)
+    backbone, batch = build(experiment.backbone, 1), images(1, 8)
     before = torch.get_rng_state()
     encoder = Own(str(run)).load()
     assert torch.equal(torch.get_rng_state(), before)
@@ -106,15 +106,15 @@ def test_a_backbone_that_is_not_known_is_refused(run: Path, fields: object) -> N
 def test_a_card_tells_the_backbone_and_the_size(tmp_path: Path) -> None:
     spec = replace(NARROW, pixels="cifar100")
     card = {"backbone": asdict(replace(spec, weights="somewhere")), "dataset": "fashion-mnist"}
-    file = packed(built(spec, 3), tmp_path / "x.safetensors", **card)
+    file = pack(build(spec, 3), tmp_path / "x.safetensors", **card)
     encoder, batch = Own(str(file)).load(), images(3, 28)
     card["backbone"] = asdict(spec)
-    same = packed(built(spec, 3), tmp_path / "y.safetensors", **card)
+    same = pack(build(spec, 3), tmp_path / "y.safetensors", **card)
     assert Own(str(same)).load().fingerprint == encoder.fingerprint
     assert encoder.size == 28
     mean, deviation = (torch.tensor(v).view(3, 1, 1) for v in PIXELS["cifar100"])
-    bare = built(replace(spec, pixels="unit"), 3)
-    with torch.no_grad():  # the pixels are standardised once
+    bare = build(replace(spec, pixels="unit"), 3)
+    with torch.no_grad():  # the pixels are standardized once
         torch.testing.assert_close(encoder.features(batch), bare((batch - mean) / deviation))
     assert Own(str(file), size=12).load().size == 12
     with pytest.raises(InputError, match=r"made with backbone.stem=cifar, not half"):
@@ -133,7 +133,7 @@ def test_a_checkpoint_of_others_wants_its_backbone_named(
 ) -> None:
     monkeypatch.setitem(BACKBONES, "resnet18", NARROW)
     spec = replace(NARROW, stem=stem)  # type: ignore[arg-type]
-    backbone = built(spec, channels)
+    backbone = build(spec, channels)
     torch.save({"state_dict": backbone.state_dict()}, tmp_path / "x.pth")
     encoder = Own(
         str(tmp_path / "x.pth"),
@@ -161,6 +161,6 @@ def test_wrong_sources_are_refused(tmp_path: Path) -> None:
             Own(source).load()
     with pytest.raises(InputError, match="Unknown backbone 'resnet19'"):
         Own("x.pth", backbone="resnet19")
-    five = packed(built(NARROW, 5), tmp_path / "x.safetensors", backbone=asdict(NARROW))
+    five = pack(build(NARROW, 5), tmp_path / "x.safetensors", backbone=asdict(NARROW))
     with pytest.raises(InputError, match="it takes 5-channel images and these have 3, take other"):
         Own(str(five)).load()

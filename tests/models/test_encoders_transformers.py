@@ -97,7 +97,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def copied(models: Path, name: str, to: Path) -> Path:
+def copy_model(models: Path, name: str, to: Path) -> Path:
     return Path(shutil.copytree(models / name, to / name))
 
 
@@ -106,8 +106,8 @@ def images(number: int, side: int = 16, channels: int = 3) -> Tensor:
     return torch.rand(number, channels, side, side, generator=rng)
 
 
-def own(folder: Path, prepared: Tensor, kind: str = "AutoModel", **options: Any) -> Any:
-    """What the library itself gives."""
+def run_library(folder: Path, prepared: Tensor, kind: str = "AutoModel", **options: Any) -> Any:
+    """The outputs of the library itself."""
     import transformers as library
 
     library.utils.logging.disable_progress_bar()
@@ -126,7 +126,7 @@ def test_features_are_the_pooled_output(name: str, models: Path) -> None:
     shapes = (encoder.kind, encoder.size, encoder.decode, encoder.channels, encoder.num_features)
     assert shapes == ("transformers", 16, 20, 3, 8)
     batch = images(encoder.chunk + 3, 20)
-    twin = own(folder, encoder.prepare(batch)).pooler_output
+    twin = run_library(folder, encoder.prepare(batch)).pooler_output
     assert twin.std() > 0.1
     torch.testing.assert_close(encoder.features(batch), twin)
     assert not any(weight.requires_grad for weight in encoder.parameters())
@@ -139,7 +139,7 @@ def test_features_are_the_pooled_output(name: str, models: Path) -> None:
 def test_the_class_token_and_the_mean_over_patches(name: str, leading: int, models: Path) -> None:
     source, batch = str(models / name), images(2)
     mean = Transformers(source, "mean", "unit", 16).load()
-    tokens = own(models / name, batch).last_hidden_state
+    tokens = run_library(models / name, batch).last_hidden_state
     assert tokens.shape[1] == leading + 4
     torch.testing.assert_close(mean.features(batch), tokens[:, leading:].mean(1))
     if leading:
@@ -153,7 +153,7 @@ def test_the_class_token_and_the_mean_over_patches(name: str, leading: int, mode
 
 def test_a_network_of_maps_is_pooled_too(models: Path) -> None:
     batch = images(2, 64, 1)
-    given = own(models / "convnext", batch)
+    given = run_library(models / "convnext", batch)
     for output, twin in (
         ("pooled", given.pooler_output),
         ("mean", given.last_hidden_state.mean((2, 3))),
@@ -177,7 +177,7 @@ def test_without_a_pooled_output_the_class_token_is_taken(
 
     monkeypatch.setattr(library.ViTModel, "forward", unpooled)
     encoder = Transformers(str(models / "vit"), pixels="unit").load()
-    tokens = own(models / "vit", images(2)).last_hidden_state
+    tokens = run_library(models / "vit", images(2)).last_hidden_state
     torch.testing.assert_close(encoder.features(images(2)), tokens[:, 0])
     assert encoder.describe()["output"] == "cls"
 
@@ -185,7 +185,7 @@ def test_without_a_pooled_output_the_class_token_is_taken(
 def test_another_size_stretches_the_positions(models: Path) -> None:
     encoder, batch = Transformers(str(models / "vit"), pixels="half", size=32).load(), images(2, 32)
     prepared = (batch - 0.5) / 0.5
-    twin = own(models / "vit", prepared, interpolate_pos_encoding=True).pooler_output
+    twin = run_library(models / "vit", prepared, interpolate_pos_encoding=True).pooler_output
     torch.testing.assert_close(encoder.features(batch), twin)
     scaled = Transformers(str(models / "clip"), size=32).load()
     assert (scaled.size, scaled.decode) == (32, 40)
@@ -195,7 +195,7 @@ def test_a_fingerprint_is_of_weights_network_and_preprocessing(
     models: Path, tmp_path: Path
 ) -> None:
     first = Transformers(str(models / "clip")).load().fingerprint
-    folder = copied(models, "clip", tmp_path)
+    folder = copy_model(models, "clip", tmp_path)
     assert Transformers(str(folder)).load().fingerprint == first
     config = json.loads((folder / "config.json").read_text())
     changed = {**config, "_name_or_path": "elsewhere", "transformers_version": "5.99"}
@@ -215,7 +215,7 @@ def test_a_fingerprint_is_of_weights_network_and_preprocessing(
 
 def test_shards_are_one_model(models: Path, tmp_path: Path) -> None:
     whole = Transformers(str(models / "clip-vision")).load()
-    folder = copied(models, "clip-vision", tmp_path)
+    folder = copy_model(models, "clip-vision", tmp_path)
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     homes = {name: f"model-{len(name) % 2 + 1}-of-2.safetensors" for name in tensors}
@@ -255,7 +255,7 @@ def test_weights_left_at_random_are_refused(models: Path, tmp_path: Path) -> Non
     classifier = str(models / "vit-classifier")
     with pytest.raises(InputError, match=r"lacks the weights of its pooled output .* output=cls"):
         Transformers(classifier).load()
-    folder = copied(models, "clip", tmp_path)
+    folder = copy_model(models, "clip", tmp_path)
     tensors = load_file(folder / "model.safetensors")
     del tensors["text_model.final_layer_norm.bias"]
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
@@ -293,7 +293,7 @@ def test_models_that_are_no_encoder_are_refused(models: Path) -> None:
 def test_a_damaged_folder_is_refused(
     file: str, content: bytes | None, words: str, models: Path, tmp_path: Path
 ) -> None:
-    folder = copied(models, "clip", tmp_path)
+    folder = copy_model(models, "clip", tmp_path)
     (folder / file).unlink()
     if content is not None:
         (folder / file).write_bytes(content)
@@ -304,7 +304,7 @@ def test_a_damaged_folder_is_refused(
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "part/1.safetensors"])
 def test_a_pipe_in_a_folder_is_not_waited_for(file: str, models: Path, tmp_path: Path) -> None:
-    folder = copied(models, "clip", tmp_path)
+    folder = copy_model(models, "clip", tmp_path)
     if file != "config.json":
         (folder / "model.safetensors").unlink()
     (folder / file).unlink(missing_ok=True)
@@ -317,7 +317,7 @@ def test_a_pipe_in_a_folder_is_not_waited_for(file: str, models: Path, tmp_path:
 
 
 def test_pickled_weights_and_code_of_a_model_are_not_run(models: Path, tmp_path: Path) -> None:
-    folder = copied(models, "clip", tmp_path)
+    folder = copy_model(models, "clip", tmp_path)
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"has no whole model\.safetensors"):
@@ -335,7 +335,7 @@ def test_pickled_weights_and_code_of_a_model_are_not_run(models: Path, tmp_path:
 def test_how_a_network_is_computed_is_not_the_files_to_say(
     key: str, models: Path, tmp_path: Path
 ) -> None:
-    folder = copied(models, "clip", tmp_path)
+    folder = copy_model(models, "clip", tmp_path)
     config = json.loads((folder / "config.json").read_text())
     hostile = {key: "some/kernel", "experts_implementation": "some/kernel", "dtype": "float16"}
     hostile |= {"fusion_config": {"nonsense": True}, "auto_map": {"AutoModel": "code.C"}}
@@ -354,7 +354,7 @@ def test_how_a_network_is_computed_is_not_the_files_to_say(
 def test_a_folder_cannot_name_other_files(models: Path, tmp_path: Path) -> None:
     """An adapter, another configuration or other weights beside the model are not looked at."""
     wanted = Transformers(str(models / "vit"), pixels="unit").load()
-    folder = copied(models, "vit", tmp_path)
+    folder = copy_model(models, "vit", tmp_path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.4.0.0.json").write_text('{"model_type": "bert"}')
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "some/model"}')
@@ -477,7 +477,9 @@ def test_a_bundle_reaches_the_network_only_where_that_is_allowed(
 # preprocessing
 
 
-def stated(folder: Path, content: object, name: str = "preprocessor_config.json") -> Preprocessing:
+def read_from(
+    folder: Path, content: object, name: str = "preprocessor_config.json"
+) -> Preprocessing:
     (folder / name).write_text(json.dumps(content))
     return stated_preprocessing(folder, 3)
 
@@ -516,24 +518,24 @@ def test_images_are_prepared_as_by_the_librarys_own_processor(
 
 
 def test_old_and_new_files_state_the_same(tmp_path: Path) -> None:
-    wanted = stated(tmp_path, CLIP)
+    wanted = read_from(tmp_path, CLIP)
     assert (wanted.size, wanted.resized, wanted.squash, wanted.filter) == (16, 20, False, "bicubic")
     old = {
         **{k: v for k, v in CLIP.items() if k != "image_processor_type"},
         **{"feature_extractor_type": "CLIPFeatureExtractor", "size": 20, "crop_size": 16},
         **{"do_center_crop": True, "do_normalize": True, "do_resize": True},
     }
-    assert stated(tmp_path, old) == wanted
+    assert read_from(tmp_path, old) == wanted
     fast = {**CLIP, "image_processor_type": "CLIPImageProcessorFast", "do_pad": None}
     fast |= {"size": {"shortest_edge": 20, "longest_edge": None}, "do_convert_rgb": True}
-    assert stated(tmp_path, fast) == wanted
-    vit = stated(tmp_path, {**CLIP, "image_processor_type": "ViTImageProcessor", "size": 16})
+    assert read_from(tmp_path, fast) == wanted
+    vit = read_from(tmp_path, {**CLIP, "image_processor_type": "ViTImageProcessor", "size": 16})
     assert vit.squash
-    assert stated(tmp_path, {**CLIP, "do_resize": False}).resized == 16
-    assert stated(tmp_path, {**CLIP, "do_center_crop": False}).size == 20
+    assert read_from(tmp_path, {**CLIP, "do_resize": False}).resized == 16
+    assert read_from(tmp_path, {**CLIP, "do_center_crop": False}).size == 20
     (tmp_path / "preprocessor_config.json").unlink()
     content = {"processor_class": "CLIPProcessor", "image_processor": CLIP}
-    assert stated(tmp_path, content, "processor_config.json") == wanted
+    assert read_from(tmp_path, content, "processor_config.json") == wanted
 
 
 @pytest.mark.parametrize(
@@ -558,4 +560,4 @@ def test_what_cannot_be_followed_is_refused(
     change: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=rf"cannot be followed \(.*{words}.*\): state it yourself"):
-        stated(tmp_path, {**CLIP, **change})
+        read_from(tmp_path, {**CLIP, **change})

@@ -8,17 +8,17 @@ import torch
 
 from protofission.data.datasets import DataSpec
 from protofission.data.image_sets import floats
-from protofission.models.backbones import Backbone, backbone_named
+from protofission.models.backbones import Backbone, find_backbone
 from protofission.models.checkpoints import check_origin, load_backbone
-from protofission.models.weight_files import packaged
+from protofission.models.weight_files import packaged_weights
 from protofission.training.evaluate import neighbour_classes
 from protofission.training.packed_backbone import cards
 
 NAMES = ("simclr-cifar10", "simclr-cifar100")
 
 
-def loaded(name: str) -> Backbone:
-    backbone = backbone_named("compact").build(3, torch.Generator().manual_seed(0))
+def load(name: str) -> Backbone:
+    backbone = find_backbone("compact").build(3, torch.Generator().manual_seed(0))
     fit = load_backbone(backbone, name)
     assert (fit.left_out, fit.kept) == ((), ())
     return backbone.eval()
@@ -26,11 +26,11 @@ def loaded(name: str) -> Backbone:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_they_fit_the_compact_net_and_are_small(name: str) -> None:
-    check_origin(backbone_named("compact"), name)
-    features = loaded(name)(torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1)))
+    check_origin(find_backbone("compact"), name)
+    features = load(name)(torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1)))
     assert features.shape == (4, 256)
     assert features.isfinite().all()
-    assert len(packaged()[name].read_bytes()) < 3_000_000
+    assert len(packaged_weights()[name].read_bytes()) < 3_000_000
 
 
 def test_their_cards_tell_how_they_were_made() -> None:
@@ -50,7 +50,7 @@ def test_their_features_tell_classes_apart(name: str, least: float) -> None:
     folder = os.environ.get("PROTOFISSION_DATA", "")
     if not folder or not Path(folder).exists():
         pytest.skip("PROTOFISSION_DATA names no folder")
-    sets, backbone = DataSpec(name.removeprefix("simclr-")).read(), loaded(name)
+    sets, backbone = DataSpec(name.removeprefix("simclr-")).read(), load(name)
     assert sets.test is not None
     features, labels = [], []
     for images, number in ((sets.train, 10_000), (sets.test, 1_000)):

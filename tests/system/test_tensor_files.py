@@ -11,7 +11,7 @@ from safetensors.torch import save as save_tensors
 
 from protofission.core.errors import InputError
 from protofission.models.encoders.own import Own
-from protofission.models.weight_files import card_of, read_tensors
+from protofission.models.weight_files import read_card, read_tensors
 from protofission.system.tensor_files import DIGEST, sealed, texts_of, unsealed
 from protofission.training.packed_backbone import write_backbone
 from protofission.training.run import perform
@@ -117,7 +117,7 @@ def test_files_of_earlier_versions_open(run: RunFolder, tmp_path: Path) -> None:
     content = (tmp_path / "new.safetensors").read_bytes()
     packed, card = tmp_path / "old.safetensors", texts_of(content)["card"]
     packed.write_bytes(save_tensors(load_tensors(content), {"card": card}))
-    assert card_of(str(packed)) == json.loads(card)
+    assert read_card(str(packed)) == json.loads(card)
     Own(str(packed)).load()
     for name in ("simclr-cifar10", "simclr-cifar100"):
         assert DIGEST not in texts_of(_packaged(name))
@@ -125,9 +125,9 @@ def test_files_of_earlier_versions_open(run: RunFolder, tmp_path: Path) -> None:
 
 
 def _packaged(name: str) -> bytes:
-    from protofission.models.weight_files import packaged
+    from protofission.models.weight_files import packaged_weights
 
-    return packaged()[name].read_bytes()
+    return packaged_weights()[name].read_bytes()
 
 
 STATE = {"step": torch.tensor(3), "weight": torch.arange(6.0).reshape(2, 3)}
@@ -153,9 +153,9 @@ def test_json_without_end_in_a_header_is_refused(tmp_path: Path) -> None:
         path.write_bytes(len(header).to_bytes(8, "little") + header)
         with pytest.raises(InputError, match="damaged or no safetensors file"):
             read_tensors(str(path))
-        assert card_of(str(path)) == {}
+        assert read_card(str(path)) == {}
     path.write_bytes(save_tensors(STATE, {"card": "[" * 100_000}))
-    assert card_of(str(path)) == {}
+    assert read_card(str(path)) == {}
     assert read_tensors(str(path)).keys() == STATE.keys()
 
 
@@ -164,7 +164,7 @@ def test_metadata_of_others_is_left_alone(tmp_path: Path) -> None:
     for texts in ({"format": "pt"}, {"card": "no card of ours", "format": "pt"}):
         path.write_bytes(save_tensors(STATE, texts))
         assert read_tensors(str(path)).keys() == STATE.keys()
-        assert card_of(str(path)) == {}
+        assert read_card(str(path)) == {}
 
 
 def test_the_same_values_are_the_same_bytes() -> None:

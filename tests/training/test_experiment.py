@@ -11,7 +11,7 @@ from protofission.core.errors import InputError
 from protofission.core.options import as_text, options, override
 from protofission.data.splits import SPLITS
 from protofission.methods import METHODS
-from protofission.models.bodies import BODIES
+from protofission.models.model import BODIES
 from protofission.training.experiment import Experiment, as_json
 from protofission.training.presets import PRESETS, preset
 from protofission.training.schedules import number_of_steps

@@ -183,7 +183,7 @@ def weights(
     """
     from protofission.core.options import override_all
     from protofission.core.rng import step_rng
-    from protofission.models.backbones import backbone_named
+    from protofission.models.backbones import find_backbone
     from protofission.models.checkpoints import compare
     from protofission.training.packed_backbone import cards, write_backbone
     from protofission.training.run_folder import RunFolder
@@ -198,7 +198,7 @@ def weights(
         write_backbone(RunFolder(Path(source)), out)
         print(f"Written to {out}, {out.stat().st_size / 1e6:.1f} MB.")
     else:
-        spec = override_all(backbone_named(backbone), set_)
+        spec = override_all(find_backbone(backbone), set_)
         fit = compare(spec.build(channels, step_rng(0, 0, "backbone")), source)
         print("\n".join(fit.lines()))
         print(f"It {'fits' if fit.whole else 'does not fit'} {backbone}.")

@@ -1,4 +1,4 @@
-"""Adapters: what stands in a backbone's place where an encoder has made the features already."""
+"""Adapters: they take a backbone's place where the inputs are an encoder's features."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from protofission.core.threaded_products import linear
 from protofission.models.backbones import Statistics
 
 LEAST = 0.03
-"""The least deviation that a feature is divided by, as a share of the largest."""
+"""The smallest standard deviation to divide a feature by, as a share of the largest."""
 
 
 @dataclass(frozen=True)
 class AdapterSpec:
-    """Standardised features, then nothing, a linear map, or two with a rectifier between."""
+    """Standardized features, then nothing, a linear map, or two with a ReLU between."""
 
     kind: Literal["none", "linear", "rectified", "mlp"] = "linear"
-    """What learns below the head; `rectified` is a linear map whose features are not negative."""
+    """What learns below the head; `rectified` is a linear map followed by a ReLU."""
     width: int = 512
-    """Features that come out; without an adapter, as many as go in."""
+    """Output features; with the kind `none`, as many as go in."""
     hidden: int = 1024
-    """Between the two maps of an MLP."""
+    """Hidden features of an MLP."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -37,24 +37,24 @@ class AdapterSpec:
 
     @property
     def stages(self) -> int:
-        """It learns as a whole, or not at all."""
+        """1: it learns as a whole, or not at all."""
         return 1
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """What comes out of each map."""
+        """The output features of each linear map."""
         if self.kind == "none":
             return ()
         return (self.hidden, self.width) if self.kind == "mlp" else (self.width,)
 
     def extent(self, shape: tuple[int, ...]) -> Extent:
-        """How many numbers it holds, for inputs of that shape."""
+        """Weights, activations and outputs, for inputs of that shape."""
         widths = (shape[0], *self.widths)
         weights = sum((narrow + 1) * wide for narrow, wide in pairwise(widths))
         return Extent(weights, max(widths), widths[-1])
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """Refuse inputs that are no vectors."""
+        """Refuse inputs that are not vectors."""
         require(
             len(shape) == 1,
             "An adapter wants features, and these are images: make a store with `protofission "
@@ -62,8 +62,8 @@ class AdapterSpec:
         )
 
     def build(self, inputs: int, generator: torch.Generator) -> Adapter:
-        """The adapter for vectors of so many features, with its random start."""
-        with torch.random.fork_rng(devices=[]):  # torch's own start moves the global generator
+        """Build the adapter for vectors of `inputs` features, with random weights."""
+        with torch.random.fork_rng(devices=[]):  # torch's own initialization uses the global one
             return Adapter(self, inputs, generator)
 
 
@@ -76,14 +76,14 @@ ADAPTERS: dict[str, AdapterSpec] = {
 
 
 class _Linear(nn.Linear):
-    """A map whose products are the large ones of a step."""
+    """A linear layer that computes on all threads."""
 
     def forward(self, rows: Tensor) -> Tensor:
         return linear(rows, self.weight, self.bias)
 
 
 class Adapter(nn.Module):
-    """(x - mean) / deviation, then the maps. Mean and deviation are saved with the weights."""
+    """(x - mean) / deviation, then linear maps; mean and deviation are saved with the weights."""
 
     mean: Tensor
     deviation: Tensor
@@ -107,14 +107,14 @@ class Adapter(nn.Module):
             self.layers.append(nn.ReLU(inplace=True))
 
     @torch.no_grad()
-    def standardise_by(self, chunks: Iterable[Tensor]) -> None:
-        """Take mean and deviation from (n, inputs) features.
+    def standardize_by(self, chunks: Iterable[Tensor]) -> None:
+        """Set mean and deviation to those of all rows of the (n, inputs) chunks.
 
-        One that hardly varies in these may do so in other views of them: it is divided by `LEAST`
-        of the largest deviation, so that it does not drown the others.
+        A feature that hardly varies here may vary in other views of the images: it is divided by
+        `LEAST` of the largest deviation, so that it does not drown the others.
         """
         count, mean = 0, torch.zeros_like(self.mean, dtype=torch.float64)
-        squares = torch.zeros_like(mean)  # of the distances from the mean, as chunks come in
+        squares = torch.zeros_like(mean)  # squared distances from the mean so far, summed
         for chunk in chunks:
             rows = chunk.to(mean)
             own = rows.mean(0)
@@ -130,7 +130,7 @@ class Adapter(nn.Module):
     def learn_last(
         self, stages: int | None, statistics: Statistics = "frozen", *, cached: bool = False
     ) -> None:
-        """Learn, or with 0 stages stay as it is; there are no batch-norm statistics."""
+        """Learn, or with 0 stages stay frozen; there are no batch-norm statistics."""
         self.requires_grad_(stages != 0)
 
     def forward(self, features: Tensor) -> Tensor:

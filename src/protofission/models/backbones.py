@@ -1,6 +1,6 @@
 """Backbones: images in, (N, D) features out, stage by stage so that early stages can be frozen.
 
-One residual network with three kinds of block covers ResNet-18 and ResNet-50, Wide-ResNet-28-2 and
+One residual network with three kinds of blocks covers ResNet-18 and ResNet-50, Wide-ResNet-28-2 and
 compact nets for CPUs.
 """
 
@@ -16,14 +16,12 @@ from torch import Tensor, nn
 from protofission.core.checks import check_sizes
 from protofission.core.errors import check_choices, require, unknown
 from protofission.core.memory_limits import Extent
+from protofission.models.residual_blocks import BLOCKS, BlockKind, Shortcut, Stem, build_stem
 
 MOST_FEATURES = 8192
 MOST_BLOCKS = 1000
 MOST_CHANNELS = 1024
 
-BlockKind = Literal["basic", "bottleneck", "preactivated"]
-Stem = Literal["none", "cifar", "half", "imagenet"]
-Shortcut = Literal["mean", "stride"]
 Pixels = Literal["unit", "cifar10", "cifar100", "imagenet"]
 Statistics = Literal["frozen", "orca"]
 
@@ -38,26 +36,26 @@ PIXELS: dict[Pixels, tuple[tuple[float, ...], tuple[float, ...]]] = {
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """A residual network."""
+    """The options of a residual network."""
 
     block: BlockKind = "basic"
     """Two 3 x 3 convolutions; 1 x 1, 3 x 3, 1 x 1 with four times the width; or Wide-ResNet's."""
     width: int = 16
     """Channels of the first stage; each further stage doubles them and halves the image."""
     blocks: tuple[int, ...] = (1, 1, 1)
-    """The depth: residual blocks of each stage."""
+    """The depth: the number of residual blocks in each stage."""
     stem: Stem = "none"
-    """What comes first: nothing, 3 x 3, 3 x 3 with stride 2, or 7 x 7 with stride 2 and a pool."""
+    """First layer: none, 3 x 3, 3 x 3 with stride 2, or 7 x 7 with stride 2 and a max pool."""
     shortcut: Shortcut = "mean"
-    """How a shortcut halves the image: the mean over 2 x 2, or every other pixel, as torchvision's
-    do, which then have batch norm."""
+    """How a shortcut halves the image: the mean over 2 x 2 pixels, or every other pixel followed by
+    batch norm, as in torchvision."""
     standardise: bool = True
-    """Whether features are standardised. Means of rectified maps all point one way; without their
+    """Whether features are standardized. Means of rectified maps all point one way; without their
     common part, cosines tell them apart."""
     pixels: Pixels = "unit"
-    """By whose mean and deviation the pixels are standardised; "unit" leaves them in [0, 1]."""
+    """Whose mean and deviation standardize the pixels; "unit" leaves them in [0, 1]."""
     weights: str | None = None
-    """Where the weights come from: packaged ones by name, a checkpoint file or a finished run."""
+    """Initial weights: the name of packaged ones, a checkpoint file or a finished run."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -75,7 +73,7 @@ class BackboneSpec:
 
     @property
     def stages(self) -> int:
-        """How many there are."""
+        """The number of stages."""
         return len(self.blocks)
 
     @property
@@ -84,7 +82,7 @@ class BackboneSpec:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The channels inside each stage's blocks."""
+        """The inner channels of each stage's blocks."""
         return tuple(self.width * 2**stage for stage in range(self.stages))
 
     @property
@@ -93,7 +91,7 @@ class BackboneSpec:
         return self.widths[-1] * self._expansion
 
     def extent(self, shape: tuple[int, ...]) -> Extent:
-        """About how many numbers it holds, for images of that shape: those of its blocks."""
+        """Estimate weights, activations and outputs from its blocks, for images of that shape."""
         squares = 17 if self.block == "bottleneck" else 18
         weights = sum(
             squares * number * width**2
@@ -104,7 +102,7 @@ class BackboneSpec:
         return Extent(weights, self.width * self._expansion * math.prod(sides), self.num_features)
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """Refuse inputs that are no images."""
+        """Refuse inputs that are not images."""
         require(
             len(shape) == 3,
             f"The store holds vectors of {shape[0]} features, and this backbone wants images: set "
@@ -112,12 +110,12 @@ class BackboneSpec:
         )
 
     def build(self, channels: int, generator: torch.Generator) -> Backbone:
-        """The backbone for images of so many channels, with its random start."""
+        """Build the backbone for images of so many channels, with random weights."""
         require(
             1 <= channels <= MOST_CHANNELS,
             f"channels = {channels}: give 3 for colors, 1 for gray, or at most {MOST_CHANNELS}.",
         )
-        with torch.random.fork_rng(devices=[]):  # torch's own start moves the global generator
+        with torch.random.fork_rng(devices=[]):  # torch's own initialization uses the global one
             return Backbone(self, channels, generator)
 
 
@@ -130,141 +128,18 @@ BACKBONES: dict[str, BackboneSpec] = {
     "resnet50": replace(_RESNET, block="bottleneck", blocks=(3, 4, 6, 3)),
     "wrn-28-2": replace(_RESNET, block="preactivated", width=32, blocks=(4, 4, 4)),
 }
-"""By name; ImageNet's stem is `backbone.stem=imagenet`."""
+"""Backbones by name, with the stem for small images; `backbone.stem=imagenet` has ImageNet's."""
 
 
-def backbone_named(name: str) -> BackboneSpec:
-    """A backbone's specification by name."""
+def find_backbone(name: str) -> BackboneSpec:
+    """The specification of a backbone, by name."""
     if name not in BACKBONES:
         raise unknown("backbone", name, BACKBONES)
     return BACKBONES[name]
 
 
-class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions with batch norm, and a shortcut."""
-
-    expansion = 1
-
-    def __init__(self, inputs: int, width: int, stride: int, shortcut: Shortcut) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.shortcut = _shortcut(inputs, width, stride, shortcut)
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """(N, inputs, h, w) to (N, width, h / stride, w / stride)."""
-        hidden = self.norm1(self.conv1(maps)).relu_()
-        return cast(Tensor, self.norm2(self.conv2(hidden)) + self.shortcut(maps)).relu_()
-
-
-class BottleneckBlock(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions, the last to four times the width, and a shortcut."""
-
-    expansion = 4
-
-    def __init__(self, inputs: int, width: int, stride: int, shortcut: Shortcut) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
-        self.norm3 = nn.BatchNorm2d(4 * width)
-        self.shortcut = _shortcut(inputs, 4 * width, stride, shortcut)
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """(N, inputs, h, w) to (N, 4 width, h / stride, w / stride)."""
-        hidden = self.norm1(self.conv1(maps)).relu_()
-        hidden = self.norm2(self.conv2(hidden)).relu_()
-        return cast(Tensor, self.norm3(self.conv3(hidden)) + self.shortcut(maps)).relu_()
-
-
-class PreactivatedBlock(nn.Module):
-    """Wide-ResNet's: batch norm and a leaky rectifier before each 3 x 3 convolution.
-
-    A projecting shortcut starts from the activated maps, as in the Wide-ResNet paper.
-    """
-
-    expansion = 1
-
-    def __init__(self, inputs: int, width: int, stride: int, shortcut: Shortcut) -> None:
-        super().__init__()
-        self.norm1 = nn.BatchNorm2d(inputs)
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.shortcut: nn.Module = nn.Identity()
-        if inputs != width or stride != 1:
-            self.shortcut = nn.Sequential(
-                _halving(stride, shortcut), nn.Conv2d(inputs, width, 1, bias=False)
-            )
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """(N, inputs, h, w) to (N, width, h / stride, w / stride)."""
-        active = _leaky(self.norm1(maps))
-        kept = maps if isinstance(self.shortcut, nn.Identity) else self.shortcut(active)
-        hidden = _leaky(self.norm2(self.conv1(active)))
-        return cast(Tensor, self.conv2(hidden) + kept)
-
-
-BLOCKS: dict[BlockKind, type[BasicBlock | BottleneckBlock | PreactivatedBlock]] = {
-    "basic": BasicBlock,
-    "bottleneck": BottleneckBlock,
-    "preactivated": PreactivatedBlock,
-}
-
-
-class EveryOther(nn.Module):
-    """Every other row and column.
-
-    Before a 1 x 1 convolution it equals that convolution with a stride of 2, whose backward
-    corrupts memory for narrow channels-last maps on CPUs (torch 2.13, oneDNN).
-    """
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """(N, c, h, w) to (N, c, h / 2, w / 2)."""
-        return maps[:, :, ::2, ::2].contiguous(memory_format=torch.channels_last)
-
-
-def _halving(stride: int, shortcut: Shortcut) -> nn.Module:
-    if stride == 1:
-        return nn.Identity()
-    return nn.AvgPool2d(stride, ceil_mode=True) if shortcut == "mean" else EveryOther()
-
-
-def _shortcut(inputs: int, outputs: int, stride: int, shortcut: Shortcut) -> nn.Module:
-    """The maps themselves, or a projection where their number or size changes."""
-    if inputs == outputs and stride == 1:
-        return nn.Identity()
-    layers = [_halving(stride, shortcut), nn.Conv2d(inputs, outputs, 1, bias=False)]
-    if shortcut == "stride":
-        layers.append(nn.BatchNorm2d(outputs))
-    return nn.Sequential(*layers)
-
-
-def _stem(stem: Stem, channels: int, width: int, *, norm: bool) -> nn.Sequential:
-    """The first convolution, with batch norm and a rectifier unless the blocks bring their own."""
-    if stem == "none":
-        return nn.Sequential()
-    side, stride = {"cifar": (3, 1), "half": (3, 2), "imagenet": (7, 2)}[stem]
-    layers: list[nn.Module] = [
-        nn.Conv2d(channels, width, side, stride, padding=side // 2, bias=False)
-    ]
-    if norm:
-        layers += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
-    if stem == "imagenet":
-        layers.append(nn.MaxPool2d(3, 2, padding=1))
-    return nn.Sequential(*layers)
-
-
-def _leaky(maps: Tensor) -> Tensor:
-    return nn.functional.leaky_relu(maps, 0.1, inplace=True)
-
-
 class Backbone(nn.Module):
-    """A stem, stages of residual blocks, the mean over the image, and its standardisation."""
+    """A stem, stages of residual blocks, the mean over the image, and standardization."""
 
     mean: Tensor
     deviation: Tensor
@@ -273,12 +148,12 @@ class Backbone(nn.Module):
         super().__init__()
         require(
             len(PIXELS[spec.pixels][0]) in (1, channels),
-            f"pixels = {spec.pixels} is for colour images, and these have {channels} channels: "
+            f"pixels = {spec.pixels} is for color images, and these have {channels} channels: "
             "set backbone.pixels=unit.",
         )
         block, preactivated = BLOCKS[spec.block], spec.block == "preactivated"
         first = 16 if preactivated else spec.width
-        self.stem = _stem(spec.stem, channels, first, norm=not preactivated)
+        self.stem = build_stem(spec.stem, channels, first, norm=not preactivated)
         inputs = channels if spec.stem == "none" else first
         self.stages = nn.ModuleList()
         for stage, (width, number) in enumerate(zip(spec.widths, spec.blocks, strict=True)):
@@ -309,12 +184,13 @@ class Backbone(nn.Module):
     def learn_last(
         self, stages: int | None, statistics: Statistics = "frozen", *, cached: bool = False
     ) -> None:
-        """Freeze all but the last stages; with 0, all of it.
+        """Freeze all but the last stages.
 
         Args:
-            cached: whether `forward` gets the maps that the frozen part has made already.
-            statistics: whether batch-norm statistics of the frozen part stay as they are, or
+            stages: how many learn; all of them if None.
+            statistics: whether the batch-norm statistics of the frozen part stay as they are, or
                 follow the batches, as in ORCA's code.
+            cached: whether `forward` gets the maps that the frozen part has computed already.
         """
         number = 0 if stages is None else len(self.stages) - stages
         self.requires_grad_(True)
@@ -326,7 +202,7 @@ class Backbone(nn.Module):
         self._statistics, self._cached = statistics, cached
 
     def train(self, mode: bool = True) -> Backbone:
-        """As usual, but the frozen part stays in evaluation mode unless its statistics follow."""
+        """As in torch, but a frozen part with frozen statistics stays in evaluation mode."""
         super().train(mode)
         if self._statistics == "frozen":
             for module in self._frozen:
@@ -342,7 +218,7 @@ class Backbone(nn.Module):
         return maps
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, channels, h, w) in [0, 1], or maps where they are cached, to (N, D)."""
+        """(N, channels, h, w) in [0, 1], or cached maps of the frozen part, to (N, D)."""
         maps = images if self._cached else self.trunk(images)
         for layer in self._layers(frozen=False):
             maps = layer(maps)

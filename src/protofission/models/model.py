@@ -1,4 +1,4 @@
-"""A model: a head on a backbone."""
+"""A model: a head on a body, which is a backbone for images or an adapter for features."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from protofission.core.errors import unknown
 from protofission.core.records import Output
-from protofission.models.bodies import Body
+from protofission.models.adapters import ADAPTERS, Adapter, AdapterSpec
+from protofission.models.backbones import BACKBONES, Backbone, BackboneSpec
+
+Body = Backbone | Adapter
+BodySpec = BackboneSpec | AdapterSpec
+
+BODIES: dict[str, BodySpec] = {**BACKBONES, **ADAPTERS}
+
+
+def find_body(name: str) -> BodySpec:
+    """The specification of a backbone or an adapter, by name."""
+    if name not in BODIES:
+        raise unknown("backbone", name, BODIES)
+    return BODIES[name]
 
 
 class Model(nn.Module):
-    """Images in, `Output` out."""
+    """A body and a head: images or features in, `Output` out."""
 
     def __init__(self, backbone: Body, head: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint file, of a finished run or of packaged weights.
+"""Read the tensors of a checkpoint file, of a finished run or of packaged weights.
 
 Files are data: no code in them is run.
 """
@@ -15,7 +15,7 @@ from pickle import UnpicklingError
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from protofission.core.errors import InputError, printable, require, unknown
 from protofission.system.json_files import parsed_json, read_json, typed
@@ -23,15 +23,21 @@ from protofission.system.plain_files import open_plain, read_plain
 from protofission.system.tensor_files import OURS, texts_of, unsealed
 
 SHOWN = 3
-"""How many tensors of one kind a refusal names."""
+"""Tensors of one kind that an error names."""
 LONGEST = 160
-"""Characters of a name that a refusal shows."""
+"""Characters of a name that an error shows."""
 DEEPEST = 8
-"""How many dictionaries inside each other are looked through."""
+"""Levels of nested dictionaries that are searched for tensors."""
+
+_NUMBERS = (
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+)
+"""The types of tensors that can be loaded."""
 
 
-def packaged() -> dict[str, Traversable]:
-    """The files of the weights that come with the package, by name."""
+def packaged_weights() -> dict[str, Traversable]:
+    """The weight files that come with the package, by name."""
     folder = resources.files("protofission.models") / "weights"
     files = folder.iterdir() if folder.is_dir() else iter(())
     found = {file.name: file for file in files if file.name.endswith(".safetensors")}
@@ -39,19 +45,19 @@ def packaged() -> dict[str, Traversable]:
 
 
 def read_tensors(source: str) -> dict[str, Tensor]:
-    """The tensors of a source, by name."""
+    """Read the tensors of a file, a finished run or packaged weights, by name."""
     require(
         bool(source.strip()),
         "backbone.weights is empty: give a checkpoint file, a finished run or a packaged name.",
     )
     path = os.path.expanduser(source)
     if os.path.isdir(path):
-        return _run(Path(path))
+        return _read_run(Path(path))
     if os.path.exists(path):
-        return _file(Path(path))
-    names = packaged()
+        return _read_checkpoint(Path(path))
+    names = packaged_weights()
     if source in names:
-        return _safetensors(names[source], "install protofission again")
+        return _read_safetensors(names[source], "install protofission again")
     if Path(source).name != source or Path(source).suffix:
         raise InputError(
             f"{printable(source)} does not exist: give a checkpoint file or a finished run."
@@ -63,10 +69,11 @@ def read_tensors(source: str) -> dict[str, Tensor]:
     )
 
 
-def card_of(source: str) -> dict[str, Any]:
-    """How weights of ours were made: what a packed backbone or a run says; nothing of others'.
+def read_card(source: str) -> dict[str, Any]:
+    """Read how weights of ours were trained: a packed backbone's card, or a run's experiment.
 
-    A run says its backbone and its data set.
+    Returns:
+        `backbone`, `dataset` and more; empty for weights of others.
     """
     path = Path(os.path.expanduser(source))
     try:
@@ -74,81 +81,81 @@ def card_of(source: str) -> dict[str, Any]:
             card = read_json(path / "experiment.json", dict[str, Any])
             card["dataset"] = typed(card.get("data", {}), dict[str, Any], "data").get("dataset")
         else:
-            card = packed_card(path if path.exists() else packaged()[source])
+            card = read_packed_card(path if path.exists() else packaged_weights()[source])
         return card if isinstance(card.get("backbone"), dict) else {}
     except (OSError, KeyError, InputError):
         return {}
 
 
-def packed_card(file: Traversable) -> dict[str, Any]:
-    """What a packed backbone says of itself.
+def read_packed_card(file: Traversable) -> dict[str, Any]:
+    """Read the card of a packed backbone.
 
     Raises:
-        OSError, KeyError, InputError: it says nothing.
+        OSError, KeyError, InputError: if the file has none.
     """
-    return _card(texts_of(_content(file)))
+    return _parse_card(texts_of(_read_bytes(file)))
 
 
-def _content(file: Traversable) -> bytes:
+def _read_bytes(file: Traversable) -> bytes:
     return read_plain(file) if isinstance(file, Path) else file.read_bytes()
 
 
-def _card(texts: dict[str, str]) -> dict[str, Any]:
+def _parse_card(texts: dict[str, str]) -> dict[str, Any]:
     return typed(parsed_json(texts["card"]), dict[str, Any], "card")
 
 
-def _run(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a finished run."""
+def _read_run(folder: Path) -> dict[str, Tensor]:
+    """Read the tensors of a finished run."""
     weights = folder / "weights.safetensors"
     if not (folder / "finished").exists():
         known = weights.exists() or (folder / "experiment.json").exists()
         what = "is a run that did not finish" if known else "is no run"
         raise InputError(f"{printable(str(folder))} {what}: give a finished run or a file.")
-    return _safetensors(
+    return _read_safetensors(
         weights, f"delete the folder {printable(str(folder))} and run again", ours=True
     )
 
 
-def _file(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint file."""
+def _read_checkpoint(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a checkpoint file."""
     if path.suffix == ".safetensors":
-        return _safetensors(path, "get it again")
-    return _torch(path)
+        return _read_safetensors(path, "get it again")
+    return _read_torch(path)
 
 
-def _safetensors(file: Traversable, remedy: str, *, ours: bool = False) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
+def _read_safetensors(file: Traversable, remedy: str, *, ours: bool = False) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file.
 
     Args:
         ours: whether it is known to be a file of ours.
     """
     try:
-        tensors, texts = unsealed(_content(file))
+        tensors, texts = unsealed(_read_bytes(file))
         if ours or _is_ours(texts):
             check_texts(texts)
     except OSError as error:
-        _unreadable(file, error)
+        _refuse_unreadable(file, error)
     except Exception:  # whatever a reader says to bytes that are none of its own
         raise InputError(
             f"{printable(str(file))} is damaged or no safetensors file: {remedy}."
         ) from None
-    return _some(tensors, file)
+    return _require_tensors(tensors, file)
 
 
 def check_texts(texts: dict[str, str]) -> None:
-    """Refuse texts that a file of ours does not have: the name of its digest may be damaged."""
-    require(texts.keys() <= OURS, f"it has the texts {few(sorted(texts))}.")
+    """Refuse metadata that a file of ours does not have: the key of its digest may be damaged."""
+    require(texts.keys() <= OURS, f"it has the texts {first_few(sorted(texts))}.")
 
 
 def _is_ours(texts: dict[str, str]) -> bool:
     try:
-        return "backbone" in _card(texts)
+        return "backbone" in _parse_card(texts)
     except (KeyError, InputError):
         return False
 
 
-def _torch(path: Path) -> dict[str, Tensor]:
-    """The tensors of a torch file, which is refused if it holds anything that could act."""
+def _read_torch(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a torch file, which is refused if loading it could run code."""
     shown = printable(str(path))
     no_checkpoint = f"{shown} is damaged or no checkpoint: give one that torch.save wrote."
     would_act = (
@@ -158,7 +165,7 @@ def _torch(path: Path) -> dict[str, Tensor]:
     try:
         file = open_plain(path)
     except OSError as error:
-        _unreadable(path, error)
+        _refuse_unreadable(path, error)
     try:
         with file, warnings.catch_warnings():
             require(file.read(4).startswith((b"PK\x03\x04", b"\x80")), no_checkpoint)
@@ -166,7 +173,7 @@ def _torch(path: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")
             content = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
-        _unreadable(path, error)
+        _refuse_unreadable(path, error)
     except InputError:
         raise
     except UnpicklingError:
@@ -174,17 +181,20 @@ def _torch(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # whatever a reader says to bytes that are none of its own
         scripted = "TorchScript" in str(error)
         raise InputError(would_act if scripted else no_checkpoint) from None
-    return _some(_flat(content, shown), path)
+    return _require_tensors(_flatten(content, shown), path)
 
 
-def _flat(content: Any, shown: str) -> dict[str, Tensor]:
-    """The tensors in dictionaries inside dictionaries, by their keys joined with dots."""
+def _flatten(content: Any, shown: str) -> dict[str, Tensor]:
+    """The tensors of nested dictionaries, by their keys joined with dots."""
     tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
 
     def gather(value: Any, name: str, depth: int) -> None:
         if isinstance(value, Tensor) and depth:
-            require(name not in tensors, f"{shown} holds two tensors {few([name])}: rename one.")
+            require(
+                name not in tensors,
+                f"{shown} holds two tensors {first_few([name])}: rename one.",
+            )
             tensors[name] = value
         elif isinstance(value, dict) and depth < DEEPEST and id(value) not in seen:
             seen.add(id(value))  # a dictionary may hold itself
@@ -196,7 +206,8 @@ def _flat(content: Any, shown: str) -> dict[str, Tensor]:
     return tensors
 
 
-def _some(tensors: dict[str, Tensor], file: Traversable) -> dict[str, Tensor]:
+def _require_tensors(tensors: dict[str, Tensor], file: Traversable) -> dict[str, Tensor]:
+    """The tensors, if there are any."""
     require(
         bool(tensors),
         f"{printable(str(file))} holds no tensor with a name: save a model's state_dict.",
@@ -204,14 +215,25 @@ def _some(tensors: dict[str, Tensor], file: Traversable) -> dict[str, Tensor]:
     return tensors
 
 
-def _unreadable(file: Traversable, error: OSError) -> NoReturn:
+def _refuse_unreadable(file: Traversable, error: OSError) -> NoReturn:
     raise InputError(
         f"{printable(str(file))} cannot be read ({error.strerror or error}): give another file."
     ) from None
 
 
-def few(entries: Iterable[object]) -> str:
-    """The first of some names, and how many more there are."""
+def is_plain(value: Tensor) -> bool:
+    """Whether a tensor is dense, on the CPU and of a common type, as a backbone's are."""
+    return (
+        type(value) in (Tensor, nn.Parameter)
+        and not value.is_nested
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and value.dtype in _NUMBERS
+    )
+
+
+def first_few(entries: Iterable[object]) -> str:
+    """The first names of a list, and the number of the others: "a, b, c and 5 more"."""
     entries = list(entries)
     more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
     return ", ".join(_cut(printable(str(entry))) for entry in entries[:SHOWN]) + more

@@ -11,7 +11,7 @@ from typing import Any
 
 from protofission.core.errors import InputError
 from protofission.core.options import as_text, options, override
-from protofission.models.bodies import BODIES, BodySpec
+from protofission.models.model import BODIES, BodySpec
 from protofission.system.json_files import parsed_json, typed
 from protofission.training.experiment import Experiment
 from protofission.training.presets import preset, usual_preset

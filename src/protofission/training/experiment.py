@@ -19,8 +19,8 @@ from protofission.data.splits import spec_of
 from protofission.methods import Method, method_named
 from protofission.models.adapters import AdapterSpec
 from protofission.models.backbones import BackboneSpec
-from protofission.models.bodies import BodySpec, body_named
 from protofission.models.heads import HeadSpec
+from protofission.models.model import BodySpec, find_body
 from protofission.system.json_files import fill, parsed_json, typed
 from protofission.training.recipe import Recipe
 
@@ -70,8 +70,8 @@ class Experiment:
     method: Method[Any]
     head: HeadSpec
     data: DataSpec = field(default_factory=DataSpec)
-    backbone: BodySpec = field(default_factory=BackboneSpec, metadata={NAMED: body_named})
-    """A name of protofission.models.bodies.BODIES, with its options."""
+    backbone: BodySpec = field(default_factory=BackboneSpec, metadata={NAMED: find_body})
+    """A name of protofission.models.model.BODIES, with its options."""
     recipe: Recipe = field(default_factory=Recipe)
     judging: Judging = field(default_factory=Judging)
     seed: int = field(

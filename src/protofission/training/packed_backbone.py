@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from protofission.core.errors import InputError, require
-from protofission.models.weight_files import packaged, packed_card
+from protofission.models.weight_files import packaged_weights, read_packed_card
 from protofission.system.tensor_files import sealed
 from protofission.system.whole_files import write_whole
 from protofission.training.run_folder import RunFolder
@@ -53,4 +53,4 @@ def write_backbone(run: RunFolder, out: Path) -> dict[str, Any]:
 
 def cards() -> dict[str, dict[str, Any]]:
     """The cards of the packaged weights, by name."""
-    return {name: packed_card(file) for name, file in packaged().items()}
+    return {name: read_packed_card(file) for name, file in packaged_weights().items()}

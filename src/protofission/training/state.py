@@ -16,9 +16,8 @@ from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import TrainingData
 from protofission.data.store.stored_views import StoredViews
 from protofission.models.adapters import Adapter, AdapterSpec
-from protofission.models.bodies import Body, BodySpec
-from protofission.models.checkpoints import Fit, check_origin, load_backbone
-from protofission.models.model import Model
+from protofission.models.checkpoints import LoadReport, check_origin, load_backbone
+from protofission.models.model import Body, BodySpec, Model
 from protofission.models.start_from_data import start_from_data
 from protofission.system.distributed import ALONE, Processes
 from protofission.training.experiment import Experiment
@@ -48,7 +47,7 @@ class TrainState:
     """Of the memory's parameters, where the method wants another for them."""
     average: Learnt | None = None
     """The moving average of both, if there is one."""
-    fit: Fit | None = None
+    fit: LoadReport | None = None
     """How pretrained weights fitted the backbone, if there were any."""
     step: int = 0
 
@@ -187,7 +186,7 @@ def start(
     return TrainState(model, memory, optimizer, own and processes.setup(own), average, fit)
 
 
-def load_weights(body: Body, spec: BodySpec) -> Fit | None:
+def load_weights(body: Body, spec: BodySpec) -> LoadReport | None:
     """The weights that a backbone names, if it does."""
     if isinstance(body, Adapter) or isinstance(spec, AdapterSpec) or spec.weights is None:
         return None
@@ -201,7 +200,7 @@ def _standardise(data: TrainingData, augmentations: Augmentations, model: Model)
     if isinstance(model.backbone, Adapter):
         parts = [part for part in (data.labeled, data.unlabeled) if len(part)]
         chunks = (augmentations.plain(c) for part in parts for c in torch.split(part, CHUNK))
-        model.backbone.standardise_by(chunks)
+        model.backbone.standardize_by(chunks)
 
 
 @torch.no_grad()

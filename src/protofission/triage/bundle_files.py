@@ -23,7 +23,7 @@ from protofission.models.adapters import Adapter, AdapterSpec
 from protofission.models.encoders import ENCODERS, EncoderSpec
 from protofission.models.heads import HeadSpec, spec_of
 from protofission.models.model import Model
-from protofission.models.weight_files import few
+from protofission.models.weight_files import first_few
 from protofission.system.json_files import parsed_json, to_json, typed
 from protofission.system.plain_files import read_plain
 from protofission.system.whole_files import is_partial
@@ -79,7 +79,7 @@ class Manifest:
         require(self.format == FORMAT, f"format = {self.format} is not known.")
         require(
             set(self.files) == set(PARTS),
-            f"it names the files {few(self.files)}, not {' and '.join(PARTS)}.",
+            f"it names the files {first_few(self.files)}, not {' and '.join(PARTS)}.",
         )
         self.head.check()
         require(self.head.entry.can_bundle, f"a {self.head.kind} head is not for bundles.")
@@ -175,7 +175,7 @@ def read_parts(folder: Path, manifest: Manifest) -> tuple[Recognizer, NDArray[np
     wanted = {name: (shape, torch.float32) for name, shape in manifest.shapes().items()}
     found = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
     odd = sorted(name for name in wanted | found if wanted.get(name) != found.get(name))
-    require(not odd, f"the tensors {few(odd)} do not fit the model.")
+    require(not odd, f"the tensors {first_few(odd)} do not fit the model.")
     recognizer = manifest.recognizer()
     recognizer.load_state_dict(tensors)
     return recognizer, _scores(parts[CALIBRATION])
@@ -201,7 +201,9 @@ def check_numbers(tensors: Mapping[str, Tensor]) -> None:
         if bool(value.isnan().any() if name == "threshold" else not value.isfinite().all())
         or (name in above and not bool((value > 0).all()))
     ]
-    require(not odd, f"The tensors {few(odd)} hold NaN or infinity, or 0 where that cannot be.")
+    require(
+        not odd, f"The tensors {first_few(odd)} hold NaN or infinity, or 0 where that cannot be."
+    )
 
 
 def check_destination(folder: Path) -> None:
@@ -213,7 +215,7 @@ def check_destination(folder: Path) -> None:
     alone = all(name in ours or is_partial(folder / name) for name in here)
     require(
         not here or (alone and ".lock" in here) or _is_bundle(folder),
-        f"{shown} holds other things ({few(here)}): name a new folder for the bundle.",
+        f"{shown} holds other things ({first_few(here)}): name a new folder for the bundle.",
     )
 
 

@@ -11,7 +11,7 @@ from protofission.models.encoders.efficientnet import EfficientNetLite0
 from protofission.models.encoders.huggingface import Transformers
 from protofission.models.encoders.onnx_files import Onnx
 from protofission.models.encoders.own import Own
-from protofission.models.weight_files import packaged
+from protofission.models.weight_files import packaged_weights
 
 __all__ = ["DEFAULT", "ENCODERS", "Encoder", "EncoderSpec", "encoder_named", "fetch"]
 
@@ -68,11 +68,11 @@ def _kind_of(source: str) -> str:
     elif path.exists() or ":" not in source:
         if path.suffix == ".onnx":
             return "onnx"
-        if path.suffix in CHECKPOINTS or source in packaged():
+        if path.suffix in CHECKPOINTS or source in packaged_weights():
             return "own"
         if _HUB_NAME.fullmatch(source) and not path.exists():
             return "transformers"
-    raise InputError(unknown_message("encoder", source, FORMS, [*ENCODERS, *packaged()]))
+    raise InputError(unknown_message("encoder", source, FORMS, [*ENCODERS, *packaged_weights()]))
 
 
 def _form(kind: str) -> str:

@@ -31,7 +31,7 @@ from protofission.models.encoders.base import (
 )
 from protofission.models.encoders.preprocessing import LARGEST, STANDARDS, Pixels, Preprocessing
 from protofission.models.encoders.stated import stated_preprocessing
-from protofission.models.weight_files import few
+from protofission.models.weight_files import first_few
 from protofission.system.json_files import read_json, typed
 from protofission.system.optional_libraries import needed
 from protofission.system.plain_files import open_plain
@@ -228,10 +228,10 @@ def _tower(library: Any, folder: Path, spec: Transformers) -> nn.Module:
     )
     absent = sorted(name for name in found["missing_keys"] if name.startswith(prefix))
     body = [name for name in absent if "pooler" not in name.split(".")]
-    require(not body, f"{shown} lacks weights of its network ({few(body)}): get it again.")
+    require(not body, f"{shown} lacks weights of its network ({first_few(body)}): get it again.")
     require(
         not absent or spec.output != "pooled",
-        f"{shown} lacks the weights of its pooled output ({few(absent)}): set output=cls or "
+        f"{shown} lacks the weights of its pooled output ({first_few(absent)}): set output=cls or "
         "output=mean.",
     )
     return cast(nn.Module, tower)

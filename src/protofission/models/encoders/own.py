@@ -16,14 +16,14 @@ from protofission.models.backbones import (
     PIXELS,
     Backbone,
     BackboneSpec,
-    Stem,
-    backbone_named,
+    find_backbone,
 )
 from protofission.models.backbones import Pixels as BackbonePixels
 from protofission.models.checkpoints import check_origin, compare, load_backbone
 from protofission.models.encoders.base import Encoder, fingerprint_of
 from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
-from protofission.models.weight_files import card_of, read_tensors
+from protofission.models.residual_blocks import Stem
+from protofission.models.weight_files import read_card, read_tensors
 from protofission.system.json_files import fill
 
 SIZES = {
@@ -59,7 +59,7 @@ class Own:
     def __post_init__(self) -> None:
         require(bool(self.source.strip()), "The source is empty: give a run, a file or a name.")
         if self.backbone is not None:
-            backbone_named(self.backbone)
+            find_backbone(self.backbone)
         if self.pixels is not None and self.pixels not in PIXELS:
             raise unknown("pixels", self.pixels, PIXELS)
         require(
@@ -70,7 +70,7 @@ class Own:
     def load(self, device: torch.device | None = None) -> Encoder:
         """The encoder with its weights, on a device."""
         read_tensors(self.source)  # says what is wrong with a source before others guess
-        origin = card_of(self.source)
+        origin = read_card(self.source)
         spec = self._backbone(origin)
         backbone = _built(spec, self.source)
         load_backbone(backbone, self.source)
@@ -87,7 +87,7 @@ class Own:
         """The network that the weights are of: what they say, or what the options say."""
         shown = printable(self.source)
         if self.backbone is not None:
-            spec = backbone_named(self.backbone)
+            spec = find_backbone(self.backbone)
         else:
             require(
                 "backbone" in origin,
