@@ -39,7 +39,7 @@ from protofission.data.image_sets import ImageSet, ImageSets
 from protofission.data.store.manifest import Block, Part, StorePlan
 from protofission.data.store.reader import Store
 from protofission.data.store.writer import BlockFeatures, fill
-from protofission.models.encoders import DEFAULT, encoder_named
+from protofission.models.encoders import DEFAULT, find_encoder
 from protofission.training.embed import Images, ViewCounts, embed
 from protofission.training.experiment import Experiment
 from protofission.training.loop import train
@@ -100,7 +100,7 @@ def embedding(folder: Path, repeats: int) -> float:
     torch.set_num_threads(1)
     pixels = np.random.default_rng(0).integers(0, 256, (512, 3, 32, 32), np.uint8)
     sets = ImageSets(ImageSet(pixels, np.zeros(len(pixels), np.int64), ("a",)))
-    images, spec, counts = Images("noise", sets, "natural"), encoder_named(DEFAULT), ViewCounts()
+    images, spec, counts = Images("noise", sets, "natural"), find_encoder(DEFAULT), ViewCounts()
     encoder = spec.load()
     views = sum(counts.counts().values())
     ready = encoder.prepare(torch.rand(encoder.chunk, 3, 32, 32))

@@ -27,7 +27,7 @@ from PIL import Image
 
 from protofission.data.augment.feature_views import FeatureViews
 from protofission.data.image_sets import TrainingData
-from protofission.models.encoders import DEFAULT, Encoder, encoder_named
+from protofission.models.encoders import DEFAULT, Encoder, find_encoder
 from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import Recognizer
 from protofission.triage.predict import predict
@@ -43,7 +43,7 @@ def median(values: Sequence[float]) -> float:
 
 def model(folder: Path) -> Encoder:
     """A bundle of the default encoder, fitted to noise."""
-    spec = encoder_named(DEFAULT)
+    spec = find_encoder(DEFAULT)
     encoder = spec.load()
     features = torch.rand(200, encoder.num_features, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(100) % CLASSES

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from protofission.models.adapters import AdapterSpec
 from protofission.models.backbones import BackboneSpec
-from protofission.models.encoders.own import Own
+from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
 from protofission.triage.bundle import Bundle
@@ -19,14 +19,14 @@ from protofission.triage.calibrated_model import Recognizer
 SIDE = 8
 
 
-def encoder_at(path: Path, seed: int = 0) -> Own:
+def encoder_at(path: Path, seed: int = 0) -> OwnBackbone:
     """An encoder of images of 8 x 8 pixels, written to a file."""
     spec = BackboneSpec(width=4, blocks=(1, 1))
     backbone = spec.build(3, torch.Generator().manual_seed(seed))
     tensors = {name: value.contiguous() for name, value in backbone.state_dict().items()}
     card = {"backbone": {**dataclasses.asdict(spec), "blocks": list(spec.blocks)}}
     save_file(tensors, path, {"card": json.dumps(card)})
-    return Own(str(path), size=SIDE)
+    return OwnBackbone(str(path), size=SIDE)
 
 
 def bundle_at(folder: Path, *, novel: int = 2, seed: int = 0, threshold: float = 0.0) -> Bundle:

@@ -7,7 +7,7 @@ import torch
 
 from protofission.models.adapters import AdapterSpec
 from protofission.models.encoders import EncoderSpec
-from protofission.models.encoders.own import Own
+from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
 from protofission.triage.bundle import Bundle
@@ -83,7 +83,7 @@ def bundle_of(
         seed=seed,
     )
     scores = np.random.default_rng(seed).normal(size=17)
-    return Bundle.of(recognizer, names, spec or Own("simclr-cifar10"), facts, scores, card)
+    return Bundle.of(recognizer, names, spec or OwnBackbone("simclr-cifar10"), facts, scores, card)
 
 
 def features(rows: int, seed: int = 0, width: int = WIDTH) -> torch.Tensor:

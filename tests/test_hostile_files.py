@@ -203,7 +203,7 @@ def test_a_pipe_beside_a_network_is_not_waited_for(home: Path) -> None:
     pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
     from onnx_models import external, model
-    from protofission.models.encoders.onnx_files import Onnx
+    from protofission.models.encoders.onnx_network import Onnx
 
     (home / "net.onnx").write_bytes(model(kernel=external("kernel", "kernel.bin", (5, 3, 3, 3))))
     assert onnx.load(home / "net.onnx", load_external_data=False).graph.initializer

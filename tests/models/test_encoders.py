@@ -18,12 +18,12 @@ from torch import Tensor
 from pictures import noise
 from protofission.core.errors import InputError
 from protofission.core.options import options, override
-from protofission.models.encoders import DEFAULT, ENCODERS, Encoder, encoder_named
-from protofission.models.encoders.base import check_features, fingerprint_of
+from protofission.models.encoders import DEFAULT, ENCODERS, Encoder, find_encoder
+from protofission.models.encoders.base import count_features, encoder_fingerprint
 from protofission.models.encoders.efficientnet import EfficientNetLite0
 from protofission.models.encoders.huggingface import Transformers
-from protofission.models.encoders.onnx_files import Onnx
-from protofission.models.encoders.own import Own
+from protofission.models.encoders.onnx_network import Onnx
+from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.models.encoders.preprocessing import STANDARDS, Preprocessing
 from protofission.models.weight_files import packaged_weights
 
@@ -69,50 +69,50 @@ def test_a_source_tells_its_kind_by_its_form(
         str(tmp_path / "a"): Transformers(str(tmp_path / "a")),
         "openai/clip-vit-base-patch32": Transformers("openai/clip-vit-base-patch32"),
         "transformers:b": Transformers("b"),
-        "b": Own("b"),
-        "own:a": Own("a"),
-        name: Own(name),
-        "x.safetensors": Own("x.safetensors"),
-        "x/y.pth": Own("x/y.pth"),
-        "own:c:d": Own("c:d"),
+        "b": OwnBackbone("b"),
+        "own:a": OwnBackbone("a"),
+        name: OwnBackbone(name),
+        "x.safetensors": OwnBackbone("x.safetensors"),
+        "x/y.pth": OwnBackbone("x/y.pth"),
+        "own:c:d": OwnBackbone("c:d"),
     }.items():
-        assert encoder_named(text) == spec, text
+        assert find_encoder(text) == spec, text
     for text in ("no/thing", "nothing", "a/b/c", "onxx:net.onnx", "", "../x", "own/"):
         with pytest.raises(InputError, match=r"^Unknown encoder .* Known: efficientnet-lite0, onn"):
-            encoder_named(text)
+            find_encoder(text)
     with pytest.raises(InputError, match="Did you mean 'efficientnet-lite0'"):
-        encoder_named("efficientnet-lite")
+        find_encoder("efficientnet-lite")
     with pytest.raises(InputError, match=f"Did you mean '{name}'"):
-        encoder_named(name + "o")
+        find_encoder(name + "o")
 
 
 @pytest.mark.parametrize("text", ["onnx", "own:", "transformers: "])
 def test_a_kind_without_its_source_says_what_is_wanted(text: str) -> None:
     kind = text.partition(":")[0]
     with pytest.raises(InputError, match=f"names no source: give {kind}:[A-Z]"):
-        encoder_named(text)
+        find_encoder(text)
 
 
 def test_options_are_typed_and_small() -> None:
-    assert override(encoder_named(DEFAULT), "size=128") == EfficientNetLite0(size=128)
+    assert override(find_encoder(DEFAULT), "size=128") == EfficientNetLite0(size=128)
     assert override(Onnx("x.onnx"), "pixels=clip").pixels == "clip"
     assert override(Transformers("x"), "pixels=half").pixels == "half"
-    assert override(Own("x"), "stem=imagenet").stem == "imagenet"
-    for spec in (EfficientNetLite0(), Onnx("x"), Transformers("x"), Own("x")):
+    assert override(OwnBackbone("x"), "stem=imagenet").stem == "imagenet"
+    for spec in (EfficientNetLite0(), Onnx("x"), Transformers("x"), OwnBackbone("x")):
         assert len(pickle.dumps(spec)) < 400
         assert pickle.loads(pickle.dumps(spec)) == spec
         assert all(option.meaning for option in options(spec).values())
         with pytest.raises(InputError, match="source cannot be set"):
             override(spec, "source=y")
     for wrong in ("size=0", "size=5000", "pixels=rgb"):
-        for spec in (Onnx("x"), Transformers("x"), Own("x")):
+        for spec in (Onnx("x"), Transformers("x"), OwnBackbone("x")):
             with pytest.raises(InputError, match=r"give 1 to 4096|Unknown value of pixels"):
                 override(spec, wrong)
     for size in (16, 100, 0, -32, 8192):
         with pytest.raises(InputError, match="must be a multiple of 32 from 32 to 4096"):
             EfficientNetLite0(size=size)
     with pytest.raises(InputError, match="leave out the source 'here'"):
-        encoder_named("efficientnet-lite0:here")
+        find_encoder("efficientnet-lite0:here")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ class Sums(Encoder):
 
 
 def test_features_come_in_chunks_frozen_and_without_gradients() -> None:
-    encoder = Sums(4).placed(None)
+    encoder = Sums(4).freeze_on(None)
     batch = images(10, 3, 8, 8).requires_grad_()
     found = encoder.features(batch)
     assert encoder.chunks == [4, 4, 2]
@@ -256,7 +256,7 @@ def test_a_fingerprint_is_of_names_types_shapes_numbers_and_preprocessing() -> N
     weight = torch.arange(6.0).view(2, 3)
 
     def of(value: Tensor, name: str = "a", how: Preprocessing = preprocessing) -> str:
-        return fingerprint_of([(name, value)], how)
+        return encoder_fingerprint([(name, value)], how)
 
     same = of(weight)
     assert len(same) == 64
@@ -269,15 +269,15 @@ def test_a_fingerprint_is_of_names_types_shapes_numbers_and_preprocessing() -> N
         of(weight.flip(0)),
         of(weight, how=replace(preprocessing, mean=(0.5,))),
         of(weight, how=replace(preprocessing, resized=9)),
-        fingerprint_of([("a", weight), ("b", torch.tensor(1))], preprocessing),
-        fingerprint_of([("a", weight)], preprocessing, output="cls"),
+        encoder_fingerprint([("a", weight), ("b", torch.tensor(1))], preprocessing),
+        encoder_fingerprint([("a", weight)], preprocessing, output="cls"),
     ]
     assert len({same, *others}) == 1 + len(others)
 
 
 def test_what_are_no_features_is_refused() -> None:
     good = torch.ones(2, 5)
-    assert check_features("x", good, good, 2) == 5
+    assert count_features("x", good, good, 2) == 5
     for found, again, words in (
         (good[0], good[0], "are no features: choose another output="),
         (good.repeat(2, 1), good, "are no features"),
@@ -285,7 +285,7 @@ def test_what_are_no_features_is_refused() -> None:
         (good, good + 0.1, "other features each time"),
     ):
         with pytest.raises(InputError, match=words):
-            check_features("x", found, again, 2)
+            count_features("x", found, again, 2)
 
 
 # EfficientNet-Lite0

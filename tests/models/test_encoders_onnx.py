@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from protofission.core.errors import InputError
-from protofission.models.encoders.onnx_data import MalformedError, data_files
-from protofission.models.encoders.onnx_files import Onnx
+from protofission.models.encoders.onnx_external_data import MalformedError, data_files
+from protofission.models.encoders.onnx_network import Onnx
 from protofission.models.encoders.preprocessing import STANDARDS
 
 onnx = pytest.importorskip("onnx")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from protofission.core.errors import InputError
 from protofission.models.backbones import BACKBONES, PIXELS, Backbone, BackboneSpec
-from protofission.models.encoders.own import Own
+from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.training.experiment import as_json
 from runs import small
 
@@ -67,7 +67,7 @@ def test_a_run_gives_the_backbone_it_ends_with(run: Path) -> None:
     assert isinstance(experiment.backbone, BackboneSpec)
     backbone, batch = build(experiment.backbone, 1), images(1, 8)
     before = torch.get_rng_state()
-    encoder = Own(str(run)).load()
+    encoder = OwnBackbone(str(run)).load()
     assert torch.equal(torch.get_rng_state(), before)
     assert (encoder.size, encoder.decode, encoder.channels) == (8, 8, 1)
     assert encoder.num_features == experiment.backbone.num_features
@@ -75,8 +75,8 @@ def test_a_run_gives_the_backbone_it_ends_with(run: Path) -> None:
         torch.testing.assert_close(encoder.features(batch), backbone(batch))
     assert encoder.describe()["source"] == "run"
     moved = run.rename(run.parent / "moved")
-    assert Own(str(moved)).load().fingerprint == encoder.fingerprint
-    assert Own(str(moved), size=16).load().fingerprint != encoder.fingerprint
+    assert OwnBackbone(str(moved)).load().fingerprint == encoder.fingerprint
+    assert OwnBackbone(str(moved), size=16).load().fingerprint != encoder.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_run_gives_the_backbone_it_ends_with(run: Path) -> None:
 def test_an_unfinished_or_damaged_run_is_refused(run: Path, missing: str, words: str) -> None:
     (run / missing).unlink()
     with pytest.raises(InputError, match=words):
-        Own(str(run)).load()
+        OwnBackbone(str(run)).load()
 
 
 @pytest.mark.parametrize("fields", [{}, {"blocks": 3}, {"blocks": [1], "depth": 9}, [], "x"])
@@ -100,29 +100,29 @@ def test_a_backbone_that_is_not_known_is_refused(run: Path, fields: object) -> N
     told = isinstance(fields, dict)
     words = "describes no backbone that" if told else "does not say what network it is of"
     with pytest.raises(InputError, match=f"{words}.*: set backbone="):
-        Own(str(run)).load()
+        OwnBackbone(str(run)).load()
 
 
 def test_a_card_tells_the_backbone_and_the_size(tmp_path: Path) -> None:
     spec = replace(NARROW, pixels="cifar100")
     card = {"backbone": asdict(replace(spec, weights="somewhere")), "dataset": "fashion-mnist"}
     file = pack(build(spec, 3), tmp_path / "x.safetensors", **card)
-    encoder, batch = Own(str(file)).load(), images(3, 28)
+    encoder, batch = OwnBackbone(str(file)).load(), images(3, 28)
     card["backbone"] = asdict(spec)
     same = pack(build(spec, 3), tmp_path / "y.safetensors", **card)
-    assert Own(str(same)).load().fingerprint == encoder.fingerprint
+    assert OwnBackbone(str(same)).load().fingerprint == encoder.fingerprint
     assert encoder.size == 28
     mean, deviation = (torch.tensor(v).view(3, 1, 1) for v in PIXELS["cifar100"])
     bare = build(replace(spec, pixels="unit"), 3)
     with torch.no_grad():  # the pixels are standardized once
         torch.testing.assert_close(encoder.features(batch), bare((batch - mean) / deviation))
-    assert Own(str(file), size=12).load().size == 12
+    assert OwnBackbone(str(file), size=12).load().size == 12
     with pytest.raises(InputError, match=r"made with backbone.stem=cifar, not half"):
-        Own(str(file), stem="half").load()
+        OwnBackbone(str(file), stem="half").load()
 
 
 def test_packaged_weights_by_name() -> None:
-    encoder = Own("simclr-cifar10").load()
+    encoder = OwnBackbone("simclr-cifar10").load()
     assert (encoder.size, encoder.channels, encoder.num_features) == (32, 3, 256)
 
 
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_others_wants_its_backbone_named(
     spec = replace(NARROW, stem=stem)  # type: ignore[arg-type]
     backbone = build(spec, channels)
     torch.save({"state_dict": backbone.state_dict()}, tmp_path / "x.pth")
-    encoder = Own(
+    encoder = OwnBackbone(
         str(tmp_path / "x.pth"),
         backbone="resnet18",
         stem=stem,  # type: ignore[arg-type]
@@ -145,10 +145,10 @@ def test_a_checkpoint_of_others_wants_its_backbone_named(
     with torch.no_grad():
         torch.testing.assert_close(encoder.features(batch), backbone(batch))
     with pytest.raises(InputError, match="does not say what network it is of"):
-        Own(str(tmp_path / "x.pth")).load()
+        OwnBackbone(str(tmp_path / "x.pth")).load()
     other = "half" if stem == "none" else "none"
     with pytest.raises(InputError, match="does not fit the backbone"):
-        Own(str(tmp_path / "x.pth"), backbone="resnet18", stem=other).load()  # type: ignore[arg-type]
+        OwnBackbone(str(tmp_path / "x.pth"), backbone="resnet18", stem=other).load()  # type: ignore[arg-type]
 
 
 def test_wrong_sources_are_refused(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_wrong_sources_are_refused(tmp_path: Path) -> None:
         ("simclr-cifar", "Unknown weights 'simclr-cifar'. Did you mean"),
     ):
         with pytest.raises(InputError, match=words):
-            Own(source).load()
+            OwnBackbone(source).load()
     with pytest.raises(InputError, match="Unknown backbone 'resnet19'"):
-        Own("x.pth", backbone="resnet19")
+        OwnBackbone("x.pth", backbone="resnet19")
     five = pack(build(NARROW, 5), tmp_path / "x.safetensors", backbone=asdict(NARROW))
     with pytest.raises(InputError, match="it takes 5-channel images and these have 3, take other"):
-        Own(str(five)).load()
+        OwnBackbone(str(five)).load()

@@ -24,7 +24,7 @@ from protofission.core.errors import InputError
 from protofission.models.encoders import fetch
 from protofission.models.encoders.huggingface import Transformers
 from protofission.models.encoders.preprocessing import Preprocessing
-from protofission.models.encoders.stated import stated_preprocessing
+from protofission.models.encoders.preprocessor_config import read_preprocessing
 from small_bundles import bundle_of
 from verbs import command, environment
 
@@ -481,7 +481,7 @@ def read_from(
     folder: Path, content: object, name: str = "preprocessor_config.json"
 ) -> Preprocessing:
     (folder / name).write_text(json.dumps(content))
-    return stated_preprocessing(folder, 3)
+    return read_preprocessing(folder, 3)
 
 
 @pytest.mark.parametrize(
@@ -507,7 +507,7 @@ def test_images_are_prepared_as_by_the_librarys_own_processor(
 
     processor = getattr(library, f"{kind}ImageProcessorPil")(**options)
     processor.save_pretrained(tmp_path)
-    ours = stated_preprocessing(tmp_path, 3)
+    ours = read_preprocessing(tmp_path, 3)
     mean, deviation = (torch.tensor(v).view(-1, 1, 1) for v in (ours.mean, ours.deviation))
     picture = noise(*sides) // 2 + 64  # see test_encoders.py
     found = ours(torch.from_numpy(picture).permute(2, 0, 1)[None] / 255, mean, deviation)

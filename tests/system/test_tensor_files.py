@@ -10,7 +10,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from protofission.core.errors import InputError
-from protofission.models.encoders.own import Own
+from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.models.weight_files import read_card, read_tensors
 from protofission.system.tensor_files import DIGEST, sealed, texts_of, unsealed
 from protofission.training.packed_backbone import write_backbone
@@ -86,7 +86,7 @@ def test_every_use_of_a_run_s_weights_looks_at_them(run: RunFolder, tmp_path: Pa
     content = path.read_bytes()
     uses: list[Callable[[], object]] = [
         lambda: write_backbone(run, tmp_path / "packed.safetensors"),
-        lambda: Own(str(run.path)).load(),
+        lambda: OwnBackbone(str(run.path)).load(),
         lambda: next(
             perform(
                 small("orca", *TINY, f"backbone.weights={run.path}"), digits(), RunFolder(tmp_path)
@@ -112,16 +112,16 @@ def test_files_of_earlier_versions_open(run: RunFolder, tmp_path: Path) -> None:
     weights = run.weights()
     old.write("weights.safetensors", save_tensors(weights))
     assert old.weights().keys() == read_tensors(str(old.path)).keys() == weights.keys()
-    Own(str(old.path)).load()
+    OwnBackbone(str(old.path)).load()
     write_backbone(run, tmp_path / "new.safetensors")
     content = (tmp_path / "new.safetensors").read_bytes()
     packed, card = tmp_path / "old.safetensors", texts_of(content)["card"]
     packed.write_bytes(save_tensors(load_tensors(content), {"card": card}))
     assert read_card(str(packed)) == json.loads(card)
-    Own(str(packed)).load()
+    OwnBackbone(str(packed)).load()
     for name in ("simclr-cifar10", "simclr-cifar100"):
         assert DIGEST not in texts_of(_packaged(name))
-        Own(name).load()
+        OwnBackbone(name).load()
 
 
 def _packaged(name: str) -> bytes:

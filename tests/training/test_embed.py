@@ -20,7 +20,7 @@ from protofission.data.image_sets import ImageSet, ImageSets
 from protofission.data.readers.digits import load_digits
 from protofission.data.store.manifest import Block
 from protofission.data.store.reader import Store
-from protofission.models.encoders import encoder_named
+from protofission.models.encoders import find_encoder
 from protofission.training.embed import Images, ViewCounts, embed, images_of
 
 module = sys.modules[embed.__module__]
@@ -54,11 +54,11 @@ def called(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     folder = tmp_path_factory.mktemp("stores") / "digits"
-    return embed(few(), encoder_named(ENCODER), folder, ViewCounts(weak=2, strong=1))
+    return embed(few(), find_encoder(ENCODER), folder, ViewCounts(weak=2, strong=1))
 
 
 def test_features_are_those_of_the_encoder_on_the_views(store: Store):
-    images, encoder = few(), encoder_named(ENCODER).load()
+    images, encoder = few(), find_encoder(ENCODER).load()
     views, block = VIEWS["digits"], slice(256, 300)
     pixels = torch.from_numpy(np.array(images.sets.train.pixels[block]))
     plain = encoder.features(views.plain(pixels)).half().numpy()
@@ -83,7 +83,7 @@ def test_several_processes_and_any_threads_give_the_same_bytes(
     torch.set_num_threads(threads)
     counts = ViewCounts(weak=2, strong=1)
     try:
-        again = embed(few(), encoder_named(ENCODER), tmp_path / "s", counts, processes=threads)
+        again = embed(few(), find_encoder(ENCODER), tmp_path / "s", counts, processes=threads)
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -94,13 +94,13 @@ def test_several_processes_and_any_threads_give_the_same_bytes(
 
 
 def test_a_finished_store_is_kept_and_another_is_refused(store: Store, tmp_path: Path):
-    spec, counts = encoder_named(ENCODER), ViewCounts(weak=2, strong=1)
+    spec, counts = find_encoder(ENCODER), ViewCounts(weak=2, strong=1)
     before = {p: p.stat().st_mtime_ns for p in store.folder.rglob("*")}
     embed(few(), spec, store.folder, counts, progress=lambda done, total: pytest.fail("work"))
     assert {p: p.stat().st_mtime_ns for p in store.folder.rglob("*")} == before
     other = {
         "other images or labels": (few(299), spec, counts, {}),
-        "another encoder": (few(), encoder_named("simclr-cifar100"), counts, {}),
+        "another encoder": (few(), find_encoder("simclr-cifar100"), counts, {}),
         "other views": (few(), spec, ViewCounts(weak=3, strong=1), {}),
     }
     other |= {
@@ -118,7 +118,7 @@ def test_relabeled_images_are_other_data(store: Store):
     wrong = ImageSet(train.pixels, np.roll(train.labels, 1), train.class_names)
     relabeled = Images("digits", ImageSets(wrong, images.sets.test), "digits")
     with pytest.raises(InputError, match="other images or labels"):
-        embed(relabeled, encoder_named(ENCODER), store.folder, ViewCounts(weak=2, strong=1))
+        embed(relabeled, find_encoder(ENCODER), store.folder, ViewCounts(weak=2, strong=1))
 
 
 def test_killed_again_and_again_it_ends_in_the_same_bytes(tmp_path: Path, killing: Killing):
@@ -158,7 +158,7 @@ def test_a_folder_keeps_its_names_and_paths(photos: Path, tmp_path: Path):
     assert images.report is not None
     assert "broken.png" in "\n".join(images.report.lines())
     counts = ViewCounts(weak=0, strong=0)
-    store = embed(images, encoder_named(ENCODER), tmp_path / "s", counts)
+    store = embed(images, find_encoder(ENCODER), tmp_path / "s", counts)
     assert store.plan.class_names == ('a "dog", one', "cat")
     assert store.paths()["train"] == [
         f"{name}/{n}.png" for name in ('a "dog", one', "cat") for n in range(3)
@@ -206,7 +206,7 @@ def test_an_encoder_that_changed_before_another_process_read_it_is_refused(
 ):
     monkeypatch.setattr(module, "begin_worker", lambda threads: None)
     monkeypatch.setattr(module, "_mine", None)
-    spec = encoder_named(ENCODER)
+    spec = find_encoder(ENCODER)
     pixels = np.array(few().sets.train.pixels[:2])
     work = module._Work("digits", 0, {"train": {"plain": 1}})
     block = Block("train", 0, 2)

@@ -20,9 +20,9 @@ from safetensors.torch import save as save_tensors
 
 from protofission import __version__
 from protofission.core.errors import InputError
-from protofission.models.encoders import encoder_named
-from protofission.models.encoders.onnx_files import Onnx
-from protofission.models.encoders.own import Own
+from protofission.models.encoders import find_encoder
+from protofission.models.encoders.onnx_network import Onnx
+from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.triage import bundle as module
 from protofission.triage.bundle import Bundle, load
 from protofission.triage.bundle_files import CALIBRATION, MANIFEST, MODEL, PARTS
@@ -75,7 +75,7 @@ CASES = [(head, adapter, 2 if head != "cosine" else 0) for head in HEADS for ada
 
 @pytest.mark.parametrize(("head", "adapter", "novel"), CASES)
 def test_a_bundle_comes_back_bit_for_bit(head: str, adapter: str, novel: int, tmp_path: Path):
-    before = bundle_of(head, adapter, novel, card=CARD, spec=Own("simclr-cifar10", size=64))
+    before = bundle_of(head, adapter, novel, card=CARD, spec=OwnBackbone("simclr-cifar10", size=64))
     after = load(saved(tmp_path / "b", before))
     old, new = before.recognizer.state_dict(), after.recognizer.state_dict()
     assert list(old) == list(new)
@@ -119,7 +119,7 @@ def test_any_name_comes_back(tmp_path_factory: Any, names: list[str], others: li
     bundle = Bundle.of(
         recognizer,
         names,
-        Own("simclr-cifar10"),
+        OwnBackbone("simclr-cifar10"),
         FACTS,
         subclass_names=[others[:3], others[3:6]],
         cluster_names=others[6:],
@@ -166,7 +166,7 @@ def test_the_same_bundle_is_the_same_bytes(tmp_path: Path):
 
 
 def test_no_scores_and_a_threshold_that_lets_all_in_come_back(tmp_path: Path):
-    bundle = Bundle.of(recognizer_of(threshold=-np.inf), ("a", "b", "c"), Own("x"), FACTS)
+    bundle = Bundle.of(recognizer_of(threshold=-np.inf), ("a", "b", "c"), OwnBackbone("x"), FACTS)
     again = load(saved(tmp_path / "b", bundle))
     assert again.calibration.shape == (0,)
     assert float(again.recognizer.threshold) == -np.inf
@@ -366,7 +366,7 @@ def test_weights_that_are_no_numbers_are_refused(name: str, value: float, tmp_pa
     recognizer = recognizer_of()
     spoil(recognizer.state_dict()[name])
     with pytest.raises(InputError, match="NaN or infinity"):
-        Bundle.of(recognizer, ("a", "b", "c"), Own("x"), FACTS)
+        Bundle.of(recognizer, ("a", "b", "c"), OwnBackbone("x"), FACTS)
 
 
 @pytest.mark.parametrize(
@@ -564,7 +564,7 @@ def test_features_that_are_none_are_refused(rows: Any, words: str):
 
 
 def test_the_encoder_is_loaded_by_its_reference_and_another_is_refused(tmp_path: Path):
-    spec = encoder_named("simclr-cifar10")
+    spec = find_encoder("simclr-cifar10")
     facts = spec.load().describe()
     bundle = load(saved(tmp_path / "b", bundle_of(spec=spec, facts=facts)))
     encoder = bundle.encoder()
@@ -614,7 +614,7 @@ def test_parts_that_do_not_fit_make_no_bundle(parts: dict[str, Any], words: str)
     usual: dict[str, Any] = {
         "recognizer": recognizer_of(novel=2),
         "class_names": ("a", "b", "c"),
-        "encoder_spec": Own("x"),
+        "encoder_spec": OwnBackbone("x"),
         "encoder_facts": FACTS,
     }
     with pytest.raises(InputError, match=words):
@@ -666,4 +666,4 @@ def test_a_model_on_images_makes_no_bundle():
     recognizer = recognizer_of()
     recognizer.model.backbone = torch.nn.Identity()  # type: ignore[assignment]
     with pytest.raises(InputError, match="model on features"):
-        Bundle.of(recognizer, ("a", "b", "c"), Own("x"), FACTS)
+        Bundle.of(recognizer, ("a", "b", "c"), OwnBackbone("x"), FACTS)

@@ -18,7 +18,7 @@ from protofission.core.errors import InputError
 from protofission.data.image_sets import floats
 from protofission.data.readers.decode import Decoding, decode
 from protofission.models.encoders.efficientnet import EfficientNetLite0
-from protofission.models.encoders.onnx_files import Onnx
+from protofission.models.encoders.onnx_network import Onnx
 from protofission.triage import export as module
 from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import ACCEPT, DECISIONS, NOVEL, REJECT, Verdicts

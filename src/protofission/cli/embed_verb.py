@@ -89,14 +89,14 @@ def embed(
     from rich.console import Console
 
     from protofission.core.options import override_all
-    from protofission.models.encoders import encoder_named
+    from protofission.models.encoders import find_encoder
     from protofission.system.distributed import device_named
     from protofission.training.console import show_embedding
     from protofission.training.embed import ViewCounts
 
     show_embedding(
         data,
-        override_all(encoder_named(encoder), set_),
+        override_all(find_encoder(encoder), set_),
         out,
         Console(),
         ViewCounts(versions.plain, versions.weak, versions.strong, versions.simclr),

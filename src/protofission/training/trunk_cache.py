@@ -20,7 +20,7 @@ from protofission.data.readers.official_datasets import cache_home
 from protofission.data.store.manifest import fingerprint
 from protofission.models.backbones import Backbone, BackboneSpec
 from protofission.models.encoders import Encoder
-from protofission.models.encoders import base as encoders
+from protofission.models.encoders.base import encoder_fingerprint
 from protofission.models.encoders.preprocessing import Preprocessing
 from protofission.training.embed import Images, ViewCounts, embed, fingerprint_of
 from protofission.training.experiment import Experiment
@@ -89,7 +89,7 @@ class TrunkSpec:
         body = self.backbone.build(self.channels, step_rng(self.seed, 0, "backbone"))
         load_weights(body, self.backbone)
         body.learn_last(self.stages)
-        return Trunk(self, body).placed(device)
+        return Trunk(self, body).freeze_on(device)
 
 
 class Trunk(Encoder):
@@ -102,7 +102,7 @@ class Trunk(Encoder):
         super().__init__(spec.source, as_they_are, backbone.num_features, CHUNK)
         self.backbone = backbone
         options = {**dataclasses.asdict(spec.backbone), "weights": None}
-        self.fingerprint = encoders.fingerprint_of(
+        self.fingerprint = encoder_fingerprint(
             sorted(backbone.state_dict().items()), as_they_are, spec=options, stages=spec.stages
         )
 

@@ -20,7 +20,7 @@ from protofission.core.rng import step_rng
 from protofission.data.image_sets import floats
 from protofission.models.encoders import Encoder
 from protofission.models.encoders.base import reason_of
-from protofission.models.encoders.onnx_files import OnnxEncoder
+from protofission.models.encoders.onnx_network import OnnxEncoder
 from protofission.system.optional_libraries import needed
 from protofission.system.paths import path_of
 from protofission.system.whole_files import written_whole

@@ -22,7 +22,7 @@ from protofission.data.image_sets import ImageSets
 from protofission.data.readers.image_cache import processors
 from protofission.data.store.manifest import fingerprint
 from protofission.data.store.stored_views import StoredViews
-from protofission.models.encoders import DEFAULT, EncoderSpec, encoder_named, fetch
+from protofission.models.encoders import DEFAULT, EncoderSpec, fetch, find_encoder
 from protofission.system.console import print_line, progress_bar, stages
 from protofission.system.paths import path_of
 from protofission.system.whole_files import locked
@@ -73,7 +73,7 @@ def fit(
     for folder in (labeled, unlabeled):
         inside = folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
         require(not inside, f"{printable(str(out))} lies among the images: name one elsewhere.")
-    spec = encoder_named(encoder)
+    spec = find_encoder(encoder)
     for option in encoder_options:
         spec = override(spec, option)
     work = out.absolute().with_name(f".{out.absolute().name}.fitting")

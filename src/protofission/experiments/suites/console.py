@@ -18,7 +18,7 @@ from protofission.experiments.suites.prototype_sheets import prototype_sheets
 from protofission.experiments.suites.setting import Setting
 from protofission.experiments.suites.time_estimate import Pace, measure_pace
 from protofission.experiments.suites.workers import News, check_stores, perform_runs, threads_of
-from protofission.models.encoders import DEFAULT, encoder_named
+from protofission.models.encoders import DEFAULT, find_encoder
 from protofission.system.console import print_line, progress_bars
 from protofission.training.console import show_embedding
 
@@ -157,4 +157,4 @@ def show_stores(setting: Setting, console: Console) -> None:
         manifest = read_store_manifest(setting.store(dataset))
         if manifest is not None and manifest[1] is not None:
             continue
-        show_embedding(dataset, encoder_named(DEFAULT), setting.store(dataset), console)
+        show_embedding(dataset, find_encoder(DEFAULT), setting.store(dataset), console)

@@ -1,4 +1,4 @@
-"""Frozen image encoders: images in, features out. One small class each, all in one dictionary."""
+"""Frozen image encoders, from images to features: one file for each kind, all in ENCODERS."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from protofission.core.errors import InputError, require, unknown_message
 from protofission.models.encoders.base import Encoder, EncoderSpec
 from protofission.models.encoders.efficientnet import EfficientNetLite0
 from protofission.models.encoders.huggingface import Transformers
-from protofission.models.encoders.onnx_files import Onnx
-from protofission.models.encoders.own import Own
+from protofission.models.encoders.onnx_network import Onnx
+from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.models.weight_files import packaged_weights
 
-__all__ = ["DEFAULT", "ENCODERS", "Encoder", "EncoderSpec", "encoder_named", "fetch"]
+__all__ = ["DEFAULT", "ENCODERS", "Encoder", "EncoderSpec", "fetch", "find_encoder"]
 
 ENCODERS: dict[str, type[EncoderSpec]] = {
     "efficientnet-lite0": EfficientNetLite0,
-    "own": Own,
+    "own": OwnBackbone,
     "transformers": Transformers,
     "onnx": Onnx,
 }
@@ -29,35 +29,35 @@ FORMS = (
     "own:RUN_OR_FILE_OR_PACKAGED_NAME",
     "transformers:FOLDER_OR_HUB_NAME",
 )
-"""How an encoder is named; a refusal lists them."""
+"""The forms of an encoder's name, which an error lists."""
 
 CHECKPOINTS = (".safetensors", ".pth", ".pt")
 _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
-def encoder_named(text: str) -> EncoderSpec:
-    """An encoder by its name, by KIND:SOURCE, or by a source whose form tells the kind.
+def find_encoder(text: str) -> EncoderSpec:
+    """Find an encoder by its name, by KIND:SOURCE, or by a source whose form tells the kind.
 
     Raises:
-        InputError: if it is none of these; what is in a source is looked at when it is loaded.
+        InputError: if the text is none of these. The source itself is read when it is loaded.
     """
     if text == DEFAULT:
         return EfficientNetLite0()
     kind, separator, source = text.partition(":")
     if not separator or kind not in ENCODERS:
-        kind, source = _kind_of(text), text
+        kind, source = _find_kind(text), text
     require(bool(source.strip()), f"{text!r} names no source: give {_form(kind)}.")
     return ENCODERS[kind](source)
 
 
 def fetch(spec: EncoderSpec) -> None:
-    """Download an encoder whose source is a name on the hub. Nothing else that loads one does."""
+    """Download an encoder whose source is a name on the hub; loading never does."""
     if isinstance(spec, Transformers):
         spec.fetch()
 
 
-def _kind_of(source: str) -> str:
-    """The kind of encoder that a file, a folder or a name is."""
+def _find_kind(source: str) -> str:
+    """The kind of encoder that a file, a folder or a name holds."""
     path = Path(source).expanduser()
     if source in ENCODERS:
         raise InputError(f"{source!r} names no source: give {_form(source)}.")

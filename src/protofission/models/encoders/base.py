@@ -1,4 +1,4 @@
-"""What all encoders have in common."""
+"""The base class of encoders, their fingerprint, and checks of their features."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from protofission.core.errors import printable, require
 from protofission.models.encoders.preprocessing import Preprocessing
 
-ACCELERATED = 256
-"""Images of a chunk where the device is no CPU; on a CPU smaller chunks that stay in its cache are
-faster."""
+ACCELERATOR_CHUNK = 256
+"""Images per chunk on an accelerator; on a CPU, smaller chunks that fit its cache are faster."""
 
 
 class EncoderSpec(Protocol):
@@ -30,14 +29,14 @@ class EncoderSpec(Protocol):
         """The file, folder, hub name or packaged name that it comes from."""
 
     def load(self, device: torch.device | None = None) -> Encoder:
-        """The encoder with its weights, on a device, by what is on this machine."""
+        """Load the encoder with its weights onto a device, from files on this machine alone."""
 
 
 class Encoder(nn.Module, ABC):
     """A frozen network from images to features, always in evaluation mode."""
 
     kind: str
-    """Its name in ENCODERS."""
+    """Its key in ENCODERS."""
     mean: Tensor
     deviation: Tensor
 
@@ -57,19 +56,19 @@ class Encoder(nn.Module, ABC):
             values = torch.tensor(getattr(preprocessing, name)).view(-1, 1, 1)
             self.register_buffer(name, values, persistent=False)
 
-    def placed(self, device: torch.device | None) -> Self:
-        """The encoder, frozen, on a device."""
+    def freeze_on(self, device: torch.device | None) -> Self:
+        """Freeze the encoder and move it to a device, the CPU if None."""
         self.eval().requires_grad_(False)
         if device is not None and device.type != "cpu":
-            self.chunk = ACCELERATED
+            self.chunk = ACCELERATOR_CHUNK
         return self.to(device or torch.device("cpu"))
 
     def train(self, mode: bool = True) -> Self:
-        """Nothing but evaluation mode, whatever is asked for."""
+        """Stay in evaluation mode, whatever the mode."""
         return super().train(False)
 
     def prepare(self, images: Tensor) -> Tensor:
-        """(n, 1 or 3, h, w) floats in [0, 1] of any size as the network wants them."""
+        """Resize, crop and standardize (n, 1 or 3, h, w) floats in [0, 1] for the network."""
         require(
             images.ndim == 4 and images.shape[1] in (1, 3) and images.is_floating_point(),
             f"Images of the shape {tuple(images.shape)} and type {images.dtype} cannot be encoded: "
@@ -79,10 +78,10 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, prepared: Tensor) -> Tensor:
-        """The bare network: (n, channels, size, size) to (n, D) float32."""
+        """The network itself: (n, channels, size, size) to (n, D) float32."""
 
     def features(self, images: Tensor) -> Tensor:
-        """(n, D) of (n, 1 or 3, h, w) floats in [0, 1], without gradients, chunk by chunk."""
+        """(n, D) features of (n, 1 or 3, h, w) floats in [0, 1], without gradients, in chunks."""
         device = self.mean.device
         found = torch.empty(len(images), self.num_features, device=device)
         with torch.no_grad():
@@ -92,7 +91,7 @@ class Encoder(nn.Module, ABC):
         return found
 
     def describe(self) -> dict[str, Any]:
-        """What it is, in plain JSON values."""
+        """Kind, source, sizes, preprocessing and fingerprint, in plain JSON values."""
         return {
             "kind": self.kind,
             "source": PurePath(self.source).name,
@@ -103,10 +102,10 @@ class Encoder(nn.Module, ABC):
         }
 
 
-def fingerprint_of(
+def encoder_fingerprint(
     tensors: Iterable[tuple[str, Tensor]], preprocessing: Preprocessing, **others: Any
 ) -> str:
-    """The SHA-256 of named tensors, of how images are prepared, and of other plain JSON values."""
+    """The SHA-256 of named tensors, of the preprocessing, and of other plain JSON values."""
     plain = {"preprocessing": preprocessing.describe(), **others}
     digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
     for name, value in tensors:
@@ -116,15 +115,19 @@ def fingerprint_of(
     return digest.hexdigest()
 
 
-def probe(preprocessing: Preprocessing, rows: int = 2) -> Tensor:
-    """An input of a network that no image looks like, the same at every call."""
+def probe_images(preprocessing: Preprocessing, rows: int = 2) -> Tensor:
+    """(rows, channels, size, size) noise to try a network with, the same at every call."""
     side = preprocessing.size
     noise = torch.Generator().manual_seed(0)
     return torch.randn(rows, preprocessing.channels, side, side, generator=noise)
 
 
-def check_features(source: str, found: Tensor, again: Tensor, rows: int) -> int:
-    """D, if what a network gave for so many images twice can be features of them."""
+def count_features(source: str, found: Tensor, again: Tensor, rows: int) -> int:
+    """D of a network's outputs for `rows` images, given twice.
+
+    Raises:
+        InputError: if they are not (rows, D), not finite, or not the same both times.
+    """
     shown = printable(source)
     require(
         found.ndim == 2 and len(found) == rows and found.shape[1] > 0,
@@ -143,6 +146,6 @@ def check_features(source: str, found: Tensor, again: Tensor, rows: int) -> int:
 
 
 def reason_of(error: Exception) -> str:
-    """The first line of what a library raised, short enough for a sentence."""
+    """The first line of a library's error, short enough for a sentence."""
     line = (str(error).strip().splitlines() or [""])[0]
     return printable(f"{type(error).__name__}: {line}"[:200])

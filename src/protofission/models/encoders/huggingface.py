@@ -1,14 +1,13 @@
 """Vision encoders of the transformers library, from a local folder or the hub.
 
-The library is given a configuration and tensors, never the folder of a model: no code of a model is
-run, weights are read from safetensors files only, and how a network is computed is not the file's
-to say. Only `fetch` reaches the network.
+The library gets a configuration and tensors, never the folder of a model: no code of a model is
+run, weights are read from safetensors files only, and a file cannot choose how a network is
+computed. Only `fetch` reaches the internet.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,38 +16,30 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from protofission.core.errors import InputError, check_choices, printable, require, unknown
 from protofission.core.options import FIXED
 from protofission.models.encoders.base import (
     Encoder,
-    check_features,
-    fingerprint_of,
-    probe,
+    count_features,
+    encoder_fingerprint,
+    probe_images,
     reason_of,
 )
+from protofission.models.encoders.huggingface_files import (
+    find_folder,
+    read_config,
+    read_model_tensors,
+    read_network_config,
+)
 from protofission.models.encoders.preprocessing import LARGEST, STANDARDS, Pixels, Preprocessing
-from protofission.models.encoders.stated import stated_preprocessing
+from protofission.models.encoders.preprocessor_config import read_preprocessing
 from protofission.models.weight_files import first_few
-from protofission.system.json_files import read_json, typed
 from protofission.system.optional_libraries import needed
-from protofission.system.plain_files import open_plain
 
 CHUNK = 16
-INDEX = "model.safetensors.index.json"
-FILES = (
-    "config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "model*.safetensors",
-    INDEX,
-)
-"""What is fetched from the hub."""
-PATIENCE = 5
-"""Seconds that the hub has for an answer."""
-OURS = {
+IGNORED_FIELDS = {
     "attn_implementation",
     "auto_map",
     "dtype",
@@ -56,11 +47,8 @@ OURS = {
     "fusion_config",
     "torch_dtype",
 }
-"""What a configuration may say of code to import and kernels to download, and is not asked. Names
-that begin with an underscore are the library's own, and are not asked either."""
-PASSING = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
-"""What a configuration says of how it was saved, and not of the network."""
-
+"""Fields of a configuration that name code to import or kernels to download. They are ignored, as
+are names that begin with an underscore, which are the library's own."""
 Choice = Literal["pooled", "cls", "mean"]
 
 
@@ -71,13 +59,13 @@ class Transformers:
     source: str = field(metadata={FIXED: True})
     """A folder that save_pretrained wrote, or the name of a model on the hub."""
     output: Choice = "pooled"
-    """The network's own pooled output; the class token; or the mean over the patches. A network
-    without a pooled output gives its class token, and one without that the mean."""
+    """The network's own pooled output; the class token; or the mean over the patches. Without a
+    pooled output it is the class token, and without that the mean."""
     pixels: Pixels | None = None
-    """By whose mean and deviation the pixels are standardised, in the place of what the model's
-    preprocessing file states."""
+    """Whose mean and deviation standardize the pixels, instead of those in the model's
+    preprocessing file."""
     size: int | None = None
-    """Side of the images that the network takes, if not what its files state."""
+    """Side of the images that the network takes, if not the one in its files."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -91,27 +79,31 @@ class Transformers:
     def fetch(self) -> None:
         """Download the model, if the source is a name on the hub."""
         with _quiet(needed("transformers", "clip", "A transformers encoder")):
-            _folder(self.source, download=True)
+            find_folder(self.source, download=True)
 
     def load(self, device: torch.device | None = None) -> Encoder:
-        """The encoder with its weights, on a device."""
+        """Load the encoder with its weights onto a device."""
         library = needed("transformers", "clip", "A transformers encoder")
-        folder = _folder(self.source)
+        folder = find_folder(self.source)
         with _quiet(library), _offline():
-            tower = _tower(library, folder, self)
-            preprocessing = self._preprocessing(folder, tower.config)
+            tower = _load_tower(library, folder, self)
+            preprocessing = self._find_preprocessing(folder, tower.config)
             encoder = TransformersEncoder(self, preprocessing, tower.eval())
             encoder.measure()
-        encoder.fingerprint = fingerprint_of(
-            _tensors(folder), preprocessing, config=_lasting(folder), output=encoder.output
+        encoder.fingerprint = encoder_fingerprint(
+            read_model_tensors(folder),
+            preprocessing,
+            config=read_network_config(folder),
+            output=encoder.output,
         )
-        return encoder.placed(device)
+        return encoder.freeze_on(device)
 
-    def _preprocessing(self, folder: Path, config: Any) -> Preprocessing:
+    def _find_preprocessing(self, folder: Path, config: Any) -> Preprocessing:
+        """The preprocessing by the options `pixels` and `size`, else by the model's files."""
         channels = getattr(config, "num_channels", 3)
         if self.pixels is None:
-            stated = stated_preprocessing(folder, channels)
-            return stated if self.size is None else stated.scaled_to(self.size)
+            own = read_preprocessing(folder, channels)
+            return own if self.size is None else own.scaled_to(self.size)
         size = self.size or _side(getattr(config, "image_size", None))
         if size is None:
             raise InputError(f"{printable(self.source)} does not say its image size: set size=.")
@@ -119,7 +111,7 @@ class Transformers:
 
 
 class TransformersEncoder(Encoder):
-    """The vision part of a model."""
+    """The vision tower of a model."""
 
     kind = "transformers"
 
@@ -128,7 +120,7 @@ class TransformersEncoder(Encoder):
         self.network = tower
         self.output: Choice = spec.output
         self.leading = 0
-        """Tokens before those of the patches."""
+        """The number of tokens before those of the patches."""
         config: Any = tower.config
         self.side = _side(getattr(config, "patch_size", None))
         taken = inspect.signature(tower.forward).parameters
@@ -140,8 +132,8 @@ class TransformersEncoder(Encoder):
         )
 
     def measure(self) -> None:
-        """Find out what the network gives, and refuse what is not there or are no features."""
-        images, shown = probe(self.preprocessing), printable(self.source)
+        """Try the network: choose its output, count its features, and refuse what are none."""
+        images, shown = probe_images(self.preprocessing), printable(self.source)
         try:
             with torch.no_grad():
                 given, again = self._run(images), self._run(images)
@@ -153,26 +145,27 @@ class TransformersEncoder(Encoder):
         maps = given.last_hidden_state
         if maps.ndim == 3 and self.side:
             self.leading = max(0, maps.shape[1] - (self.size // self.side) ** 2)
-        if self.output == "pooled" and _pooled(given) is None:
+        if self.output == "pooled" and _pooled_output(given) is None:
             self.output = "cls" if self.leading else "mean"
         require(
             self.output != "cls" or self.leading > 0,
             f"{shown} has no class token: set output=pooled or output=mean.",
         )
-        self.num_features = check_features(
-            self.source, self._chosen(given), self._chosen(again), len(images)
+        self.num_features = count_features(
+            self.source, self._features_of(given), self._features_of(again), len(images)
         )
 
     def forward(self, prepared: Tensor) -> Tensor:
         """(n, channels, size, size) to (n, D)."""
-        return self._chosen(self._run(prepared))
+        return self._features_of(self._run(prepared))
 
     def _run(self, prepared: Tensor) -> Any:
         return self.network(pixel_values=prepared, return_dict=True, **self.options)
 
-    def _chosen(self, given: Any) -> Tensor:
+    def _features_of(self, given: Any) -> Tensor:
+        """(n, D) features of what the network gives, by `output`."""
         if self.output == "pooled":
-            return cast(Tensor, _pooled(given)).flatten(1).float()
+            return cast(Tensor, _pooled_output(given)).flatten(1).float()
         maps = cast(Tensor, given.last_hidden_state)
         if self.output == "cls":
             return maps[:, 0].float()
@@ -180,25 +173,25 @@ class TransformersEncoder(Encoder):
         return patches.float().mean(1)
 
     def describe(self) -> dict[str, Any]:
-        """What it is, in plain JSON values."""
+        """As of every encoder, with its output."""
         return {**super().describe(), "output": self.output}
 
 
-def _pooled(given: Any) -> Tensor | None:
-    """The pooled output, which models call by one of two names."""
+def _pooled_output(given: Any) -> Tensor | None:
+    """The pooled output, which has one of two names."""
     found = getattr(given, "pooler_output", None)
     return getattr(given, "image_embeds", None) if found is None else found
 
 
-def _tower(library: Any, folder: Path, spec: Transformers) -> nn.Module:
-    """The vision part of a model, with all of its weights."""
+def _load_tower(library: Any, folder: Path, spec: Transformers) -> nn.Module:
+    """The vision tower of a model, with all of its weights."""
     shown = printable(spec.source)
-    stated, tensors = _stated(folder), dict(_tensors(folder))
+    stated, tensors = read_config(folder), dict(read_model_tensors(folder))
     require(
         stated.get("quantization_config") is None,
         f"{shown} holds quantized weights: give the model in full.",
     )
-    usual = "timm_wrapper" if "pretrained_cfg" in stated else ""  # timm's files state no type
+    usual = "timm_wrapper" if "pretrained_cfg" in stated else ""  # timm's files have no type
     kind = str(stated.get("model_type", usual))
     require(
         kind in library.CONFIG_MAPPING,
@@ -206,7 +199,7 @@ def _tower(library: Any, folder: Path, spec: Transformers) -> nn.Module:
         "or give another model.",
     )
     try:
-        config = library.CONFIG_MAPPING[kind].from_dict(_asked(stated))
+        config = library.CONFIG_MAPPING[kind].from_dict(_without_ignored(stated))
         model, found = library.MODEL_MAPPING[type(config)].from_pretrained(
             None,
             config=config,
@@ -237,93 +230,17 @@ def _tower(library: Any, folder: Path, spec: Transformers) -> nn.Module:
     return cast(nn.Module, tower)
 
 
-def _folder(source: str, *, download: bool = False) -> Path:
-    """The folder of a model: the source, or where the hub's files are kept."""
-    path, shown = Path(source).expanduser(), printable(source)
-    if path.is_dir():
-        return path
-    require(
-        not path.exists() and re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", source) is not None,
-        f"{shown} is neither a folder nor a hub name: give a folder that save_pretrained wrote.",
-    )
-    hub = needed("huggingface_hub", "clip", "A transformers encoder")
-    try:
-        found = hub.snapshot_download(
-            source, allow_patterns=FILES, etag_timeout=PATIENCE, local_files_only=not download
-        )
-        return Path(found)
-    except Exception as error:  # the library raises what its parts raise
-        reason = reason_of(error)
-    if download:
-        raise InputError(
-            f"{shown} is no folder here and cannot be had from the hub ({reason}): give "
-            "a local folder with config.json and model.safetensors, as transformers:FOLDER."
-        )
-    raise InputError(
-        f"{shown} is no folder here and was not downloaded before: allow that by --allow-download, "
-        "in Python by allow_download=True, or put the folder there."
-    )
-
-
-def _parts(folder: Path) -> set[str]:
-    """The files that hold the tensors of a model in several files."""
-    found = read_json(folder / INDEX, dict[str, Any]).get("weight_map")
-    return set(typed(found, dict[str, str], f"weight_map of {INDEX}").values())
-
-
-def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a model's files by name, as they are stored.
-
-    Their names in the loaded network may change with the library's version.
-    """
-    try:
-        files = {"model.safetensors"}
-        if not (folder / "model.safetensors").exists():
-            files = _parts(folder)
-        homes: dict[str, str] = {}
-        for file in sorted(files):
-            open_plain(folder / file).close()  # a pipe would be waited for
-            with safe_open(folder / file, "pt") as opened:
-                homes |= dict.fromkeys(opened.keys(), file)
-        for name in sorted(homes):
-            with safe_open(folder / homes[name], "pt") as opened:
-                yield name, opened.get_tensor(name)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise InputError(
-            f"{printable(str(folder))} has no whole model.safetensors ({reason_of(error)}): get it "
-            "again."
-        ) from None
-
-
-def _stated(folder: Path) -> dict[str, Any]:
-    """What config.json says."""
-    path = folder / "config.json"
-    try:
-        return read_json(path, dict[str, Any])
-    except (OSError, InputError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error).removesuffix(".")
-        raise InputError(
-            f"{printable(str(path))} cannot be read ({why}): give a folder that save_pretrained "
-            "wrote."
-        ) from None
-
-
-def _asked(stated: dict[str, Any]) -> dict[str, Any]:
-    """A configuration and those in it without what is not the file's to say."""
+def _without_ignored(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration, and those nested in it, without the ignored fields."""
     return {
-        name: _asked(value) if isinstance(value, dict) else value
-        for name, value in stated.items()
-        if name not in OURS and not name.startswith("_")
+        name: _without_ignored(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if name not in IGNORED_FIELDS and not name.startswith("_")
     }
 
 
-def _lasting(folder: Path) -> dict[str, Any]:
-    """The configuration without what may change when a model is saved again."""
-    return {name: value for name, value in _stated(folder).items() if name not in PASSING}
-
-
 def _side(value: Any) -> int | None:
-    """The side of a square that may be given as one number or two."""
+    """The side of a square, given as one number or as two equal ones; None for others."""
     if isinstance(value, list | tuple) and len(set(value)) == 1:
         value = value[0]
     return value if isinstance(value, int) else None
@@ -331,7 +248,7 @@ def _side(value: Any) -> int | None:
 
 @contextmanager
 def _quiet(library: Any) -> Iterator[None]:
-    """Within it, the library neither speaks nor draws bars nor moves the random generator."""
+    """Silence the library's warnings and progress bars, and keep the random generator as it is."""
     log = library.utils.logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
@@ -348,7 +265,7 @@ def _quiet(library: Any) -> Iterator[None]:
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Within it, nothing is asked of the hub."""
+    """Keep the library from asking the hub."""
     state = needed("huggingface_hub", "clip", "A transformers encoder").constants
     before, state.HF_HUB_OFFLINE = state.HF_HUB_OFFLINE, True
     try:

@@ -1,4 +1,4 @@
-"""How images become a network's input: resized, cropped, standardised, with its channels."""
+"""From images to a network's input: resize, crop, match the channels, standardize."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from protofission.core.errors import require
 from protofission.models.backbones import PIXELS
 
 LARGEST = 4096
+"""The largest side of a network's input, in pixels."""
 LUMA = (0.299, 0.587, 0.114)
-"""How much red, green and blue make grey."""
+"""The weights of red, green and blue in gray."""
 
 Filter = Literal["bilinear", "bicubic"]
 Pixels = Literal["unit", "cifar10", "cifar100", "imagenet", "clip", "half"]
@@ -37,15 +38,15 @@ class Preprocessing:
     size: int
     """The side of the square that the network takes."""
     resized: int
-    """What the short side is resized to before the centre is cropped to `size`."""
+    """The short side after resizing, before the center is cropped to `size`."""
     channels: int = 3
-    """3, or 1: colours are then weighted by luma. Grey is repeated to 3."""
+    """3, to which gray is repeated; or 1, to which colors are weighted by luma."""
     mean: tuple[float, ...] = (0.0,)
     deviation: tuple[float, ...] = (1.0,)
     filter: Filter = "bicubic"
-    """As Pillow's of that name: it looks further where it shrinks."""
+    """Pillow's filter of that name, which is wider where it shrinks an image."""
     squash: bool = False
-    """Whether the long side is resized to the same number, which changes the proportions."""
+    """Whether the long side is resized to the same length, which changes the proportions."""
 
     def __post_init__(self) -> None:
         require(
@@ -65,7 +66,7 @@ class Preprocessing:
 
     @classmethod
     def standard(cls, size: int, channels: int, pixels: Pixels) -> Preprocessing:
-        """Images that cover the square, standardised by one of the STANDARDS."""
+        """Resize to cover the square, and standardize by one of the STANDARDS."""
         mean, deviation = STANDARDS[pixels]
         return cls(size, size, channels, mean, deviation)
 
@@ -80,14 +81,14 @@ class Preprocessing:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
 
     def __call__(self, images: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-        """(n, 1 or 3, h, w) to (n, channels, size, size); mean and deviation on their device."""
+        """(n, 1 or 3, h, w) to (n, channels, size, size); all on one device."""
         if images.shape[1] > self.channels:
             images = (images * images.new_tensor(LUMA).view(3, 1, 1)).sum(1, keepdim=True)
         images = self._square(images)
         return (images.expand(-1, self.channels, -1, -1) - mean).div_(deviation)
 
     def _square(self, images: Tensor) -> Tensor:
-        """Resized to cover the square, and its centre."""
+        """Resize images to cover the square, and crop the center."""
         height, width = images.shape[2:]
         short = min(height, width)
         down, across = (
@@ -101,10 +102,10 @@ class Preprocessing:
 
 
 def resize(images: Tensor, height: int, width: int, how: Filter) -> Tensor:
-    """(n, c, h, w) in [0, 1] to (n, c, height, width), lines first, then columns, as Pillow does.
+    """Resize (n, c, h, w) in [0, 1] to (n, c, height, width), as Pillow does: lines, then columns.
 
-    It is torch's antialiased interpolation by two matrix products, which are six times faster
-    from 32 to 96, and each product is kept in [0, 1], which a bicubic filter would leave.
+    This is torch's antialiased interpolation as two matrix products, six times faster from 32 to 96
+    pixels. Both are clamped to [0, 1], which a bicubic filter can leave.
     """
     rows = _weights(images.shape[2], height, how).to(images)
     columns = _weights(images.shape[3], width, how).to(images)
@@ -113,6 +114,6 @@ def resize(images: Tensor, height: int, width: int, how: Filter) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _weights(old: int, new: int, how: Filter) -> Tensor:
-    """(new, old): the share of each old pixel of a line in each new one."""
+    """(new, old): the weight of each old pixel of a line in each new one."""
     lines = torch.eye(old)[None, None]
     return F.interpolate(lines, (new, old), mode=how, antialias=True)[0, 0]

@@ -1,4 +1,4 @@
-"""The preprocessing that a model's own file states."""
+"""Read the preprocessing of a Hugging Face model from its preprocessor_config.json."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from protofission.models.encoders.preprocessing import STANDARDS, Filter, Prepro
 from protofission.system.json_files import read_json, typed
 
 FILTERS: dict[int, Filter] = {2: "bilinear", 3: "bicubic"}
-"""By Pillow's numbers."""
+"""Filters by Pillow's numbers."""
 SHORT_EDGE = {"Bit", "CLIP", "ChineseCLIP", "ConvNext", "MobileNetV1"}
 SQUARE = {"Beit", "Blip", "DINOv3ViT", "DeiT", "Pvt", "Siglip", "ViT"}
-"""Processors that resize, crop, rescale and standardise, and do nothing else. A size of one number
-is the short edge's with some, and that of both edges with others."""
+"""Processors that resize, crop, rescale and standardize, and do nothing else. A size of one number
+is that of the short edge in SHORT_EDGE, and that of both edges in SQUARE."""
 SWITCHES = {"do_resize", "do_center_crop", "do_rescale", "do_normalize"}
 NO_MATTER = {"do_convert_rgb", "do_reduce_labels"}
-"""Switches for what images of ours are already, or do not have."""
+"""Switches that change nothing here: images are RGB already, and labels are not read."""
 WARPED_FROM = 384
-"""The size from which ConvNext's processor squashes images in the place of cropping them."""
+"""The size from which ConvNext's processor squashes images instead of cropping them."""
 
 
-def stated_preprocessing(folder: Path, channels: int) -> Preprocessing:
-    """What preprocessor_config.json states, or the image part of processor_config.json.
+def read_preprocessing(folder: Path, channels: int) -> Preprocessing:
+    """Read preprocessor_config.json, or the image part of processor_config.json.
 
     Raises:
         InputError: if there is none, or if it asks for something that is not known here.
@@ -32,9 +32,9 @@ def stated_preprocessing(folder: Path, channels: int) -> Preprocessing:
     shown = printable(str(folder))
     remedy = f"state it yourself by pixels= ({', '.join(STANDARDS)})"
     try:
-        stated = _read(folder)
-        if stated is not None:
-            return _followed(stated, channels)
+        config = _read_config(folder)
+        if config is not None:
+            return _to_preprocessing(config, channels)
     except KeyError as missing:
         why = f"{missing.args[0]} is missing"
     except (TypeError, ValueError, AttributeError, OSError) as error:
@@ -46,34 +46,34 @@ def stated_preprocessing(folder: Path, channels: int) -> Preprocessing:
     )
 
 
-def _read(folder: Path) -> dict[str, Any] | None:
-    """What is stated; null, by which newer files mean the usual, is left out."""
+def _read_config(folder: Path) -> dict[str, Any] | None:
+    """The fields of a folder's file, without those that are null: null means the default."""
     for name, part in (("preprocessor_config.json", None), ("processor_config.json", "image")):
         if (folder / name).is_file():
             content = read_json(folder / name, dict[str, Any])
-            stated = content if part is None else content.get(f"{part}_processor")
-            if stated is not None:
-                stated = typed(stated, dict[str, Any], name)
-                return {key: value for key, value in stated.items() if value is not None}
+            config = content if part is None else content.get(f"{part}_processor")
+            if config is not None:
+                config = typed(config, dict[str, Any], name)
+                return {key: value for key, value in config.items() if value is not None}
     return None
 
 
-def _followed(stated: dict[str, Any], channels: int) -> Preprocessing:
-    named = str(stated.get("image_processor_type", stated.get("feature_extractor_type")))
+def _to_preprocessing(config: dict[str, Any], channels: int) -> Preprocessing:
+    named = str(config.get("image_processor_type", config.get("feature_extractor_type")))
     kind = re.sub(r"(ImageProcessor|FeatureExtractor)(Fast|Pil)?$", "", named)
     if kind not in SHORT_EDGE | SQUARE:
         raise ValueError(f"the type {named} is not known")
-    for name, value in stated.items():
+    for name, value in config.items():
         if name.startswith("do_") and value and name not in SWITCHES | NO_MATTER:
             raise ValueError(f"{name} is not known")
-    if (resample := stated.get("resample")) not in FILTERS:
+    if (resample := config.get("resample")) not in FILTERS:
         raise ValueError(f"resample = {resample} is not known")
-    resized, crop, squash = _sizes(stated, kind)
-    scale = 255 * stated.get("rescale_factor", 1 / 255) if stated.get("do_rescale", True) else 255
+    resized, crop, squash = _sizes(config, kind)
+    scale = 255 * config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 255
     mean: tuple[float, ...] = (0.0,)
     deviation: tuple[float, ...] = (1.0,)
-    if stated.get("do_normalize", True):
-        mean, deviation = _numbers(stated["image_mean"]), _numbers(stated["image_std"])
+    if config.get("do_normalize", True):
+        mean, deviation = _numbers(config["image_mean"]), _numbers(config["image_std"])
     return Preprocessing(
         size=crop,
         resized=resized,
@@ -85,18 +85,18 @@ def _followed(stated: dict[str, Any], channels: int) -> Preprocessing:
     )
 
 
-def _sizes(stated: dict[str, Any], kind: str) -> tuple[int, int, bool]:
-    """What is resized to, what is cropped to, and whether the long edge is squashed.
+def _sizes(config: dict[str, Any], kind: str) -> tuple[int, int, bool]:
+    """The size to resize to, the size to crop to, and whether the long edge is squashed.
 
-    Where nothing is resized, images of ours are to cover the crop; where nothing is cropped, what
-    stands out of a square is.
+    If the file resizes nothing, images are resized to cover the crop; if it crops nothing, they
+    are cropped to a square.
     """
     crop = None
-    if stated.get("do_center_crop", "crop_size" in stated):
-        crop = _edge(stated["crop_size"])
-    if not stated.get("do_resize", True) and crop is not None:
+    if config.get("do_center_crop", "crop_size" in config):
+        crop = _edge(config["crop_size"])
+    if not config.get("do_resize", True) and crop is not None:
         return crop, crop, False
-    size = stated["size"]
+    size = config["size"]
     by_name = {k: v for k, v in size.items() if v is not None} if isinstance(size, dict) else {}
     if "longest_edge" in by_name:
         raise ValueError("longest_edge is not known")
@@ -104,12 +104,12 @@ def _sizes(stated: dict[str, Any], kind: str) -> tuple[int, int, bool]:
     edge = int(by_name["shortest_edge"]) if "shortest_edge" in by_name else _edge(size)
     if kind == "ConvNext":
         warped = edge >= WARPED_FROM
-        return edge if warped else int(edge / stated.get("crop_pct", 224 / 256)), edge, warped
+        return edge if warped else int(edge / config.get("crop_pct", 224 / 256)), edge, warped
     return edge, crop or edge, squash
 
 
 def _edge(size: Any) -> int:
-    """The side of a square that is stated as one number or two."""
+    """The side of a square that is given as one number or as height and width."""
     sides = {size["height"], size["width"]} if isinstance(size, dict) else {size}
     if len(sides) != 1:
         raise ValueError(f"{size} is no square")

@@ -1,10 +1,9 @@
-"""Any network in an .onnx file as an encoder, run by onnxruntime on the CPU."""
+"""A network in an .onnx file as an encoder, run by onnxruntime on the CPU."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,15 @@ from torch.nn import functional as F
 
 from protofission.core.errors import InputError, check_choices, printable, require, unknown
 from protofission.core.options import FIXED
-from protofission.models.encoders.base import Encoder, check_features, probe, reason_of
-from protofission.models.encoders.onnx_data import MalformedError, data_files
+from protofission.models.encoders.base import Encoder, count_features, probe_images, reason_of
+from protofission.models.encoders.onnx_external_data import MalformedError, data_files
 from protofission.models.encoders.preprocessing import LARGEST, Pixels, Preprocessing
 from protofission.system.optional_libraries import needed
 from protofission.system.plain_files import open_plain, read_plain
 
 CHUNK = 16
 PIECE = 2**20
-"""Bytes of a file that are hashed at once."""
+"""Bytes of a file that are read and hashed at once."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,9 @@ class Onnx:
     size: int | None = None
     """Side of the images that the network takes, where the file leaves it open."""
     pixels: Pixels = "imagenet"
-    """By whose mean and deviation the pixels are standardised; "half" is 0.5 and 0.5."""
+    """Whose mean and deviation standardize the pixels; "half" is 0.5 and 0.5."""
     output: str | None = None
-    """Which output holds the features, where there are several. Maps are averaged, and of a
+    """The output with the features, if there are several. Maps are averaged over their pixels; of a
     sequence of tokens the first is taken."""
 
     def __post_init__(self) -> None:
@@ -48,23 +47,23 @@ class Onnx:
         )
 
     def load(self, device: torch.device | None = None) -> Encoder:
-        """The encoder; its network runs on the CPU, whatever the device of images and features."""
+        """Load the encoder. Its network runs on the CPU; images and features are on `device`."""
         runtime = needed("onnxruntime", "onnx", "An .onnx encoder")
         path = Path(self.source).expanduser()
         require(
             path.is_file(), f"{printable(self.source)} is no file: give one that ends in .onnx."
         )
-        digest = _digest(path)
-        network = _Network(_session(runtime, path), self)
+        digests = _hash_files(path)
+        network = _Network(_open_session(runtime, path), self)
         preprocessing = Preprocessing.standard(network.size, network.channels, self.pixels)
         rows = network.batch or 2
-        images = probe(preprocessing, rows)
+        images = probe_images(preprocessing, rows)
         found = network(images)
-        num_features = check_features(self.source, found, network(images), rows)
+        num_features = count_features(self.source, found, network(images), rows)
         encoder = OnnxEncoder(self.source, preprocessing, num_features, network)
-        plain = [digest, preprocessing.describe(), network.output]
+        plain = [digests, preprocessing.describe(), network.output]
         encoder.fingerprint = hashlib.sha256(json.dumps(plain).encode()).hexdigest()
-        return encoder.placed(device)
+        return encoder.freeze_on(device)
 
 
 class OnnxEncoder(Encoder):
@@ -79,7 +78,7 @@ class OnnxEncoder(Encoder):
         self.network = network
 
     def forward(self, prepared: Tensor) -> Tensor:
-        """(n, channels, size, size) to (n, D); a fixed batch is filled up with empty images."""
+        """(n, channels, size, size) to (n, D); a fixed batch size is filled up with zeros."""
         batch = self.network.batch
         if batch is None:
             return self.network(prepared)
@@ -90,12 +89,12 @@ class OnnxEncoder(Encoder):
         return torch.cat(found) if found else prepared.new_empty(0, self.num_features)
 
     def describe(self) -> dict[str, Any]:
-        """What it is, in plain JSON values."""
+        """As of every encoder, with the name of its output."""
         return {**super().describe(), "output": self.network.output}
 
 
 class _Network:
-    """A session's one input and chosen output, as a function of tensors."""
+    """A session with one input and one chosen output, as a function of tensors."""
 
     def __init__(self, session: Any, spec: Onnx) -> None:
         self.session = session
@@ -114,7 +113,7 @@ class _Network:
         self.input = inputs[0].name
         self.batch = shape[0]
         self.channels = shape[1] or 3
-        self.size = self._size(shape[2], shape[3], spec.size)
+        self.size = self._find_size(shape[2], shape[3], spec.size)
         names = [output.name for output in session.get_outputs()]
         require(
             spec.output is not None or len(names) == 1,
@@ -125,7 +124,7 @@ class _Network:
         if self.output not in names:
             raise unknown("output", self.output, names)
 
-    def _size(self, height: int | None, width: int | None, wanted: int | None) -> int:
+    def _find_size(self, height: int | None, width: int | None, wanted: int | None) -> int:
         sides = {side for side in (height, width, wanted) if side is not None}
         require(bool(sides), f"{self.shown} leaves the size of images open: set size=.")
         require(
@@ -157,12 +156,12 @@ class _Network:
         return found.float().to(images.device)
 
 
-def _session(runtime: Any, path: Path) -> Any:
+def _open_session(runtime: Any, path: Path) -> Any:
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1  # each process that embeds computes on one
+    options.intra_op_num_threads = 1  # each process that embeds has one core
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # cores are shared
-    options.log_severity_level = 4  # what is fatal is raised, and the rest is noise
+    options.log_severity_level = 4  # fatal errors only: they are raised anyway
     try:
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the library raises what its parts raise
@@ -171,15 +170,15 @@ def _session(runtime: Any, path: Path) -> Any:
         ) from None
 
 
-def _digest(path: Path) -> list[str]:
-    """The SHA-256 of the file and of the files beside it that hold its tensors."""
+def _hash_files(path: Path) -> list[str]:
+    """The SHA-256 of the file, and of the files beside it that hold its tensors."""
     shown = printable(str(path))
     try:
         content = read_plain(path)
         names = data_files(content)
         digests = [hashlib.sha256(content).hexdigest()]
         for name in names:
-            digests.append(_hash(_beside(path, name)))
+            digests.append(_hash_file(_beside(path, name)))
     except MalformedError:
         raise InputError(f"{shown} is damaged or no .onnx file: export it again.") from None
     except OSError as error:
@@ -190,7 +189,7 @@ def _digest(path: Path) -> list[str]:
 
 
 def _beside(path: Path, name: str) -> Path:
-    """A file that the network's file names, which must be in its folder."""
+    """The path of an external data file, which must be in the folder of the network's file."""
     folder = path.parent.resolve()
     file = (folder / name.replace("\0", "")).resolve()
     require(
@@ -201,17 +200,12 @@ def _beside(path: Path, name: str) -> Path:
     return file
 
 
-def _hash(file: Path) -> str:
+def _hash_file(file: Path) -> str:
     digest = hashlib.sha256()
-    for piece in _pieces(file):
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def _pieces(file: Path) -> Iterator[bytes]:
     with open_plain(file) as opened:
         while piece := opened.read(PIECE):
-            yield piece
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _shape(sides: Any) -> str:

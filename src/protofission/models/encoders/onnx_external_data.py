@@ -1,4 +1,7 @@
-"""Which files an .onnx file keeps its tensors in: the few fields of its format that tell."""
+"""Find the external data of an .onnx file: the files that hold its tensors.
+
+Only the few protobuf fields that lead to a tensor's location are read.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ PARTS: dict[str, dict[int, str]] = {
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {13: "entry"},
 }
-"""The messages of onnx.proto in which tensors can be: the field numbers of their parts."""
+"""Messages of onnx.proto that can hold tensors: the kind of each part, by field number."""
 DEEPEST = 64
-"""How many graphs inside each other are looked through."""
+"""Levels of nested messages that are read."""
 
 
 class MalformedError(Exception):
-    """Bytes that are no such file."""
+    """Bytes that are not an .onnx file."""
 
 
 def data_files(content: bytes) -> list[str]:
-    """The locations of all tensors that are not in the file itself, in order."""
+    """The locations of all tensors outside the file, sorted."""
     try:
         return sorted(set(_locations(memoryview(content), "model", 0)))
     except (IndexError, UnicodeDecodeError):
@@ -54,7 +57,7 @@ def _message(value: memoryview | None) -> memoryview:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | None]]:
-    """The fields of a protobuf message by number; None stands for those that are plain numbers."""
+    """The numbers and contents of a protobuf message's fields; None for a plain number."""
     place = 0
     while place < len(message):
         key, place = _number(message, place)
@@ -77,7 +80,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | None]]:
 
 
 def _number(message: memoryview, place: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
+    """A varint (seven bits per byte), and the place after it."""
     value = shift = 0
     while shift < 64:
         byte = message[place]

@@ -1,4 +1,4 @@
-"""Backbones of ours as encoders: of a finished run, packaged, or a checkpoint file of others."""
+"""A backbone of this package as an encoder: of a finished run, packaged, or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from protofission.models.backbones import (
 )
 from protofission.models.backbones import Pixels as BackbonePixels
 from protofission.models.checkpoints import check_origin, compare, load_backbone
-from protofission.models.encoders.base import Encoder, fingerprint_of
+from protofission.models.encoders.base import Encoder, encoder_fingerprint
 from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
 from protofission.models.residual_blocks import Stem
 from protofission.models.weight_files import read_card, read_tensors
@@ -36,25 +36,24 @@ SIZES = {
 }
 """Side of the images of each data set."""
 CHUNK_PIXELS = 32_768
-"""Of a chunk of images: 32 at 32 x 32."""
+"""Pixels per chunk: 32 images of 32 x 32."""
 
 
 @dataclass(frozen=True)
-class Own:
-    """A residual network of ours."""
+class OwnBackbone:
+    """A residual network of this package."""
 
     source: str = field(metadata={FIXED: True})
     """A finished run, a packaged name, or a checkpoint file."""
     backbone: str | None = None
-    """A name of protofission.models.backbones.BACKBONES, for files that do not say what they are
-    of."""
+    """A name of protofission.models.backbones.BACKBONES, for files that do not tell theirs."""
     stem: Stem | None = None
-    """What comes first in it, where it is not what the backbone usually has."""
+    """Its first layer, if not the backbone's default."""
     pixels: BackbonePixels | None = None
-    """By whose mean and deviation its pixels are standardised, where it is not the usual."""
+    """Whose mean and deviation standardize its pixels, if not the backbone's default."""
     size: int | None = None
-    """Side of the images that it takes; if none is given, that of the images it was trained on
-    where this is known, else 32, or 224 for ImageNet's stem."""
+    """Side of the images that it takes; by default that of the images it was trained on where this
+    is known, else 32, or 224 for ImageNet's stem."""
 
     def __post_init__(self) -> None:
         require(bool(self.source.strip()), "The source is empty: give a run, a file or a name.")
@@ -68,23 +67,23 @@ class Own:
         )
 
     def load(self, device: torch.device | None = None) -> Encoder:
-        """The encoder with its weights, on a device."""
-        read_tensors(self.source)  # says what is wrong with a source before others guess
+        """Load the encoder with its weights onto a device."""
+        read_tensors(self.source)  # first: its errors say what is wrong with a source
         origin = read_card(self.source)
-        spec = self._backbone(origin)
-        backbone = _built(spec, self.source)
+        spec = self._find_spec(origin)
+        backbone = _build(spec, self.source)
         load_backbone(backbone, self.source)
         usual = 224 if spec.stem == "imagenet" else 32
         size = self.size or SIZES.get(str(origin.get("dataset")), usual)
-        preprocessing = Preprocessing(size, size, _inputs(backbone))
-        encoder = OwnEncoder(self.source, preprocessing, backbone)
-        encoder.fingerprint = fingerprint_of(
-            sorted(backbone.state_dict().items()), preprocessing, backbone=_plain(spec)
+        preprocessing = Preprocessing(size, size, _input_channels(backbone))
+        encoder = OwnBackboneEncoder(self.source, preprocessing, backbone)
+        encoder.fingerprint = encoder_fingerprint(
+            sorted(backbone.state_dict().items()), preprocessing, backbone=_to_json(spec)
         )
-        return encoder.placed(device)
+        return encoder.freeze_on(device)
 
-    def _backbone(self, origin: dict[str, Any]) -> BackboneSpec:
-        """The network that the weights are of: what they say, or what the options say."""
+    def _find_spec(self, origin: dict[str, Any]) -> BackboneSpec:
+        """The network of the weights, by their card or by the options."""
         shown = printable(self.source)
         if self.backbone is not None:
             spec = find_backbone(self.backbone)
@@ -94,7 +93,7 @@ class Own:
                 f"{shown} does not say what network it is of, or is damaged: set backbone= to one "
                 f"of {', '.join(sorted(BACKBONES))}.",
             )
-            spec = _of_plain(origin["backbone"], shown)
+            spec = _from_json(origin["backbone"], shown)
         if self.stem is not None:
             spec = dataclasses.replace(spec, stem=self.stem)
         if self.pixels is not None:
@@ -103,8 +102,8 @@ class Own:
         return spec
 
 
-class OwnEncoder(Encoder):
-    """One of our backbones, which standardises the pixels itself."""
+class OwnBackboneEncoder(Encoder):
+    """A backbone, which standardizes the pixels itself."""
 
     kind = "own"
 
@@ -119,7 +118,7 @@ class OwnEncoder(Encoder):
         return cast(Tensor, self.backbone(prepared))
 
 
-def _of_plain(fields: dict[str, Any], shown: str) -> BackboneSpec:
+def _from_json(fields: dict[str, Any], shown: str) -> BackboneSpec:
     """A specification from its fields in JSON; an earlier version may have had fewer."""
     try:
         found = fill(BackboneSpec(), fields, "backbone")
@@ -132,13 +131,13 @@ def _of_plain(fields: dict[str, Any], shown: str) -> BackboneSpec:
         ) from None
 
 
-def _plain(spec: BackboneSpec) -> dict[str, Any]:
-    """The network in JSON; the weights that it started from are no matter."""
+def _to_json(spec: BackboneSpec) -> dict[str, Any]:
+    """A specification in JSON, without the weights that it started from."""
     return {**dataclasses.asdict(spec), "blocks": list(spec.blocks), "weights": None}
 
 
-def _built(spec: BackboneSpec, source: str) -> Backbone:
-    """A backbone for images in colour, or in grey where the weights are for them."""
+def _build(spec: BackboneSpec, source: str) -> Backbone:
+    """Build a backbone for color images, or for gray ones if the weights are for these."""
     backbone = spec.build(3, torch.Generator())
     for _, found, wanted in compare(backbone, source).misshapen:
         if len(found) == 4 and found == (wanted[0], 1, *wanted[2:]):
@@ -146,7 +145,7 @@ def _built(spec: BackboneSpec, source: str) -> Backbone:
     return backbone
 
 
-def _inputs(backbone: Backbone) -> int:
+def _input_channels(backbone: Backbone) -> int:
     """The channels of the images that a backbone takes."""
     first = next(layer for layer in backbone.modules() if isinstance(layer, nn.Conv2d))
     return first.in_channels
