@@ -49,7 +49,7 @@ def kill(trial: Trial) -> None:
         trial.result.used += number > 0 and moment.went_on
         if ending.code == -signal.SIGKILL:
             check(ending, killed=True)
-        elif not refused(ending):
+        elif not refused(ending, killed=bool(ending.acted)):
             trial.compare(ending)
             return
         if trial.is_done():

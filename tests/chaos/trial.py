@@ -92,10 +92,12 @@ class Trial:
         self.result.outcome = Outcome.SAME
 
     def _is_told(self) -> bool:
-        """Whether a page says that something was damaged, as it was."""
+        """Whether a page says that something was damaged; without `finished`, a run is begun."""
         page = self.stage.work / self.subject.tells
-        told = bool(self.subject.tells) and page.is_file() and "| damaged |" in page.read_text()
-        return told and bool(self.damaged)
+        if not (self.damaged and self.subject.tells and page.is_file()):
+            return False
+        states = ["damaged"] + ["begun"] * self.damaged.endswith("/finished")
+        return any(f"| {state} |" in page.read_text() for state in states)
 
     def finish(self) -> bool:
         """Let the command go on to its end, and compare; whether it went on from saved work."""

@@ -57,6 +57,12 @@ class Result:
 
 
 _NOISE = re.compile(r"^\S+Warning:|\w+Warning: |Exception ignored|leaked|Fatal Python error", re.M)
+_TRACKER = re.compile(
+    r"Traceback \(most recent call last\):\n  File \"[^\n]*multiprocessing/resource_tracker\.py\""
+    r".*?\n(?=\w)[^\n]*(\n|$)",
+    re.S,
+)
+"""Words of Python's own tracker of semaphores that a killed one's successor knows nothing of."""
 _PREFIX = "protofission: "
 
 
@@ -69,7 +75,7 @@ def check(ending: Ending, *, killed: bool = False) -> None:
     if ending.code is None:
         where = re.findall(r"^  (File .*)$", ending.err.rpartition("Current thread")[2], re.M)
         raise BrokenPromiseError(Outcome.HANG, f"in {', '.join(where[:3]) or 'an unknown place'}")
-    for text in (ending.err, ending.out):
+    for text in (_TRACKER.sub("", ending.err) if killed else ending.err, ending.out):
         if "Traceback (most recent call last)" in text:
             raise BrokenPromiseError(Outcome.TRACEBACK, last_line(text))
     if ending.left:
@@ -79,9 +85,13 @@ def check(ending: Ending, *, killed: bool = False) -> None:
         raise BrokenPromiseError(Outcome.ROUGH, f"noise on standard error: {line}")
 
 
-def refused(ending: Ending) -> bool:
-    """Whether a command that nobody ended was refused; it must succeed or say one sentence."""
-    check(ending)
+def refused(ending: Ending, *, killed: bool = False) -> bool:
+    """Whether a command that nobody ended was refused; it must succeed or say one sentence.
+
+    Args:
+        killed: whether a process beside it was, by SIGKILL.
+    """
+    check(ending, killed=killed)
     if ending.code == 0:
         return False
     said = [line for line in ending.err.splitlines() if line.startswith(_PREFIX)]

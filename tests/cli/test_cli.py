@@ -1,13 +1,10 @@
 """The command line as a person meets it: real processes, one sentence, exit code 2."""
 
 import io
-import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,34 +12,10 @@ import pytest
 import torch
 from cyclopts import App
 from PIL import Image
-from rich.console import Console
 
+from commands import COMMAND, in_a_process
 from conftest import Call
 from protofission.cli import app
-from protofission.data.datasets import Data, DataSpec
-from protofission.experiments.demo import plan, run_demo
-
-QUICK = [
-    "--set", "backbone.width=4",
-    "--set", "recipe.epochs=2",
-    "--set", "recipe.steps_per_epoch=3",
-    "--set", "simclr:recipe.epochs=1",
-]  # fmt: skip
-COMMAND = [sys.executable, "-m", "protofission"]
-
-
-def in_a_process(
-    *arguments: str | Path, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "80"}
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(
@@ -101,15 +74,6 @@ def test_a_process_that_refuses_leaves_with_two_and_no_traceback(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("a file")
-    done = in_a_process("demo", "--out", "taken", *QUICK, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "taken" in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert (tmp_path / "taken").read_text() == "a file"
-
-
 def test_help_shows_examples_and_fits_eighty_columns() -> None:
     for arguments in (["--help"], ["demo", "--help"], ["methods", "--help"]):
         done = in_a_process(*arguments)
@@ -151,117 +115,6 @@ def test_methods_lists_names_and_options(call: Call) -> None:
     assert "head.prototypes = 5" in options
 
 
-def test_demo_prints_a_table_and_writes_a_page(tmp_path: Path) -> None:
-    done = in_a_process("demo", "--seeds", "2", *QUICK, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    page = (tmp_path / "demo" / "report.html").read_text()
-    for name in ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf"):
-        assert name in done.stdout
-        assert name in page
-    assert "±" in page  # two seeds: mean and spread
-    runs = sorted((tmp_path / "demo" / "runs").iterdir())
-    assert len(runs) == 10
-    for run in runs:
-        assert (run / "finished").exists()
-        assert json.loads((run / "command.json").read_text())["preset"] == "digits"
-        assert json.loads((run / "split.json").read_text())["labeled"] == 465
-
-
-def files(folder: Path) -> int:
-    return sum(path.is_file() for path in folder.rglob("*"))
-
-
-def test_a_killed_demo_goes_on_where_it_was(tmp_path: Path) -> None:
-    whole = in_a_process("demo", "--methods", "orca+pf", "--out", "whole", *QUICK, cwd=tmp_path)
-    assert whole.returncode == 0, whole.stderr
-    arguments = ["demo", "--methods", "orca+pf", "--out", "cut", *QUICK]
-    for _ in range(3):  # killed as soon as there is one file more than the last time
-        before = files(tmp_path / "cut")
-        process = subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL)
-        while process.poll() is None and files(tmp_path / "cut") <= before:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-        assert files(tmp_path / "cut") > before
-    assert not (tmp_path / "cut" / "report.html").exists()
-    done = in_a_process(*arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    for run in (tmp_path / "whole" / "runs").iterdir():
-        other = tmp_path / "cut" / "runs" / run.name
-        for name in ("weights.safetensors", "history.json", "predictions.npz", "metrics.json"):
-            if (run / name).exists():
-                assert (run / name).read_bytes() == (other / name).read_bytes(), name
-
-
-def test_an_interrupted_demo_says_what_is_kept(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [*COMMAND, "demo", "--methods", "orca", *QUICK, "--set", "recipe.epochs=500"],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may ignore it
-    ) as process:
-        while process.poll() is None and files(tmp_path) == 0:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate()
-    assert said.startswith("protofission: stopped; the same command goes on")
-    assert process.returncode == 130
-
-
-def test_finished_runs_are_kept_other_options_make_others_and_a_damaged_one_is_named(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments = ["demo", "--methods", "orca", *QUICK]
-    assert call(*arguments).code == 0
-    runs = {p: (p / "finished").stat().st_mtime_ns for p in (tmp_path / "demo" / "runs").iterdir()}
-    assert len(re.findall("kept", call(*arguments).out)) == 2
-    assert call(*arguments, "--set", "method.entropy_weight=9").code == 0
-    now = {p: (p / "finished").stat().st_mtime_ns for p in (tmp_path / "demo" / "runs").iterdir()}
-    assert runs.items() <= now.items()
-    assert len(now) == len(runs) + 1
-    for metrics in tmp_path.glob("demo/runs/orca-*/metrics.json"):
-        metrics.write_text("{")
-    done = call(*arguments)
-    assert done.code == 2
-    assert "metrics.json is missing or damaged: delete the folder" in done.err
-    assert done.err.count("\n") == 1
-
-
-def test_another_start_makes_another_run(tmp_path: Path) -> None:
-    plans = [
-        plan(tmp_path, ["orca"], assignments=[f"simclr:recipe.epochs={epochs}"])
-        for epochs in (1, 2)
-    ]
-    assert {job.folder for job in plans[0]}.isdisjoint(job.folder for job in plans[1])
-
-
-def test_the_demo_loads_its_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The methods share their images; SimCLR sees all of them."""
-    jobs = plan(tmp_path, ["orca", "orca+pf", "fixmatch"], seeds=2)
-    assert len(jobs) == 8
-    load, loads = DataSpec.load, list[DataSpec]()
-
-    def counted(spec: DataSpec) -> Data:
-        loads.append(spec)
-        return load(spec)
-
-    class LoadedError(Exception):
-        pass
-
-    def stop(*_: object) -> None:
-        raise LoadedError
-
-    monkeypatch.setattr(DataSpec, "load", counted)
-    monkeypatch.setattr("protofission.experiments.demo._perform_all", stop)
-    with pytest.raises(LoadedError):
-        run_demo(jobs, tmp_path / "page.html", "", Console())
-    assert len(loads) == len({job.experiment.data for job in jobs}) == 2
-
-
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
@@ -301,11 +154,6 @@ def raising(error: Exception) -> Callable[..., None]:
         raise error
 
     return app
-
-
-def test_the_seeds_are_so_many_from_the_first_on(tmp_path: Path) -> None:
-    jobs = plan(tmp_path, ["orca"], seeds=2, first_seed=5)
-    assert [job.experiment.seed for job in jobs] == [5, 5, 6, 6]
 
 
 def test_a_split_is_shown_written_and_verified(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -42,6 +43,31 @@ OptionalPath = Annotated[Path | None, Parameter(show_default=False)]
 OptionalText = Annotated[str | None, Parameter(show_default=False)]
 OptionalWhole = Annotated[Whole | None, Parameter(show_default=False)]
 Accelerator = Literal["auto", "cpu", "cuda"]
+
+
+def program() -> tuple[str, ...]:
+    """The words that start this program in the user's shell."""
+    if shutil.which("protofission"):
+        return ("protofission",)
+    if Path(sys.argv[0]).name == "protofission":
+        return (sys.argv[0],)
+    return sys.executable, "-m", "protofission"
+
+
+def command_text(words: Iterable[object], width: int = 80) -> str:
+    """A command to copy, indented; if it is wide, on several lines, options with their values."""
+    parts: list[str] = []
+    for word in map(shlex.quote, map(str, words)):
+        if parts and parts[-1].startswith("--") and " " not in parts[-1]:
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    lines = ["   "]
+    for part in parts:
+        if len(f"{lines[-1]} {part} \\") > width:
+            lines.append(" " * 7)
+        lines[-1] += f" {part}"
+    return " \\\n".join(lines)
 
 
 def command_line() -> str:

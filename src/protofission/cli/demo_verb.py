@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from protofission.cli.arguments import Names, Out, Set, Whole, command_line
+from protofission import __version__
+from protofission.cli.arguments import Names, Out, Set, Whole, command_line, command_text, program
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from protofission.data.datasets import Data
+    from protofission.experiments.demo import Job
 
 
 def demo(
@@ -19,8 +30,9 @@ def demo(
     """Train on scikit-learn's digits, 0-4 known and 5-9 strangers, and show what comes out.
 
     Pretrains a small backbone, trains ORCA and FixMatch-Sigmoid, each without and with prototype
-    fission, prints one table and writes one page. A minute or two on two cores; finished runs
-    are kept, so that an interrupted demo goes on where it was.
+    fission, prints one table and writes one page; then fits a model on the same images in folders,
+    to predict with. A minute or two on two cores; what is finished is kept, so that an interrupted
+    demo goes on where it was.
 
     For example:
 
@@ -32,7 +44,7 @@ def demo(
     Parameters
     ----------
     out
-        The folder for the page and the runs.
+        The folder for the page, the runs, the images and the model.
     seeds
         How many seeds; with more than one, the table shows mean and spread.
     first_seed
@@ -47,8 +59,39 @@ def demo(
     """
     from rich.console import Console
 
-    from protofission.experiments.demo import USUAL, plan, run_demo
+    from protofission.experiments.demo import DEFAULT_METHODS, plan_demo, run_demo
 
-    jobs = plan(out / "runs", methods or USUAL, preset, set_, seeds, first_seed)
-    command = command_line()
-    run_demo(jobs, out / "report.html", command, Console())
+    console = Console()
+    jobs = plan_demo(out / "runs", methods or DEFAULT_METHODS, preset, set_, seeds, first_seed)
+    data = run_demo(jobs, out / "report.html", command_line(), console)
+    fit_demo_model(jobs, data, out, console)
+
+
+def fit_demo_model(jobs: Sequence[Job], data: Data, out: Path, console: Console) -> None:
+    """Fit a model on the demo's images in folders, by its own backbone; print what to do next.
+
+    A model that is there already is kept.
+    """
+    from protofission.experiments.demo import weights_of
+    from protofission.experiments.demo_images import write_demo_images
+    from protofission.system.console import print_line
+    from protofission.triage.fit import PAGE, fit
+
+    images, model = out / "images", out / "model"
+    labeled, pool, encoder = images / "labeled", images / "pool", weights_of(jobs)
+    if model.exists():
+        print_line(console, f"The model: {model} (kept)")
+    else:
+        spec = replace(jobs[-1].experiment.data, pool_has_labeled=False)
+        write_demo_images(data, images, f"{spec}, version {__version__}")
+        words = ["protofission", "fit", labeled, pool, "--encoder", encoder, "--out", model]
+        with console.status("fitting a model to the same images in folders"):
+            command = shlex.join(map(str, words))
+            card = fit(labeled, pool, model, encoder=encoder, command=command).card
+        print_line(console, f"The model: {model}, made by\n{command_text(words)}")
+        sentences = [card["training"]["choice"], card["calibration"]["guarantee"]]
+        for sentence in (*sentences, card["pool"]["strangers"]):
+            console.print(sentence, markup=False, highlight=False)
+    print_line(console, f"Its page: {model / PAGE}")
+    words = [*program(), "predict", model, images / "new", "--out", out / "new.csv"]
+    print_line(console, f"To sort other images by it:\n{command_text(words)}")

@@ -111,4 +111,7 @@ def report(
 
     suite, found = gathered(run_folders(runs or (Path("runs"),)))
     written = write_report(out, suite, found, command_line())
+    unfinished = sum(not run.folder.finished for run in found)
+    if unfinished:
+        print(f"{unfinished} of {len(found)} runs are not finished, and so not in the tables.")
     print(f"Written: {written[-1]}, and {len(written) - 1} tables and figures beside it.")

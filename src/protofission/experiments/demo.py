@@ -1,4 +1,4 @@
-"""The main job on embedded data: pretrain, train with and without fission, one table, one page."""
+"""The demo: pretrain a backbone, train methods with and without fission, one table, one page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rich.console import Console
 
 from protofission.core.errors import UnknownKeyError, require, unknown
 from protofission.core.options import override
-from protofission.core.rng import check_seed
+from protofission.core.rng import seed_range
 from protofission.data.datasets import Data, DataSpec
 from protofission.experiments.report.results import Result, oracles
 from protofission.experiments.report.run_page import write_page
 from protofission.experiments.report.run_tables import disagreements, method_rows, terminal_table
 from protofission.models.backbones import BackboneSpec
-from protofission.system.console import progress_bars
+from protofission.system.console import print_line, progress_bars
 from protofission.training.command import command_for
 from protofission.training.experiment import Experiment
 from protofission.training.presets import fits_a_cpu, preset
@@ -24,8 +24,7 @@ from protofission.training.run import folder_of, perform
 from protofission.training.run_folder import RunFolder
 from protofission.training.schedules import number_of_steps
 
-USUAL = ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf")
-MOST_SEEDS = 1000
+DEFAULT_METHODS = ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf")
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,9 @@ class Job:
     """The preset that the experiment comes from, by name."""
 
 
-def plan(
+def plan_demo(
     runs: Path,
-    methods: Sequence[str] = USUAL,
+    methods: Sequence[str] = DEFAULT_METHODS,
     preset_name: str = "digits",
     assignments: Sequence[str] = (),
     seeds: int = 1,
@@ -53,9 +52,7 @@ def plan(
         assignments: `key=value` for every method that has the key, `METHOD:key=value` for one.
         seeds: how many, from `first_seed` on.
     """
-    require(1 <= seeds <= MOST_SEEDS, f"seeds = {seeds} must be at least 1, at most {MOST_SEEDS}.")
-    check_seed(first_seed, "first_seed")
-    check_seed(first_seed + seeds - 1, "The last seed")
+    wanted = seed_range(seeds, first_seed)
     require(bool(methods), "No method is named: name one, or leave the option out.")
     require(
         "simclr" not in methods,
@@ -69,7 +66,7 @@ def plan(
     named = {name: preset(preset_name, name) for name in dict.fromkeys(methods)}
     named["simclr"] = simclr
     for assignment in assignments:
-        named = _assigned(named, assignment)
+        named = _assign(named, assignment)
     for experiment in named.values():
         experiment.check()
         require(
@@ -84,7 +81,7 @@ def plan(
         "Methods on different data cannot share a table: set data.* for all methods alike.",
     )
     jobs: dict[RunFolder, Job] = {}
-    for seed in range(first_seed, first_seed + seeds):
+    for seed in wanted:
         for experiment in named.values():
             seeded = replace(experiment, seed=seed)
             backbone = experiment.backbone
@@ -101,8 +98,8 @@ def plan(
     return list(jobs.values())
 
 
-def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, Experiment]:
-    """The experiments with an assignment applied where it belongs."""
+def _assign(experiments: dict[str, Experiment], assignment: str) -> dict[str, Experiment]:
+    """Apply an assignment to the experiments that have its key, or to the one that it names."""
     method, colon, key = assignment.partition("=")[0].rpartition(":")
     if colon:
         if method not in experiments:
@@ -126,8 +123,12 @@ def _assigned(experiments: dict[str, Experiment], assignment: str) -> dict[str, 
     return changed
 
 
-def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) -> None:
-    """Run what is not finished yet, print the table, write the page."""
+def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) -> Data:
+    """Run what is not finished yet, print the table, write the page.
+
+    Returns:
+        The data of the methods.
+    """
     wanted = dict.fromkeys(job.experiment.data for job in jobs)
     loaded = {data: data.load() for data in wanted}
     _perform_all(jobs, loaded, console)
@@ -140,8 +141,18 @@ def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) ->
     console.print(terminal_table(table))
     for sentence in [*disagreements(table), *oracles(results)]:
         console.print(sentence, markup=False)
-    write_page(page, results, loaded[jobs[-1].experiment.data], command)
-    console.print(f"The page: {page}", soft_wrap=True, markup=False, highlight=False)
+    data = loaded[jobs[-1].experiment.data]
+    write_page(page, results, data, command)
+    print_line(console, f"The page: {page}")
+    return data
+
+
+def weights_of(jobs: Sequence[Job]) -> str:
+    """The pretrained weights that the first method starts from: a run of the demo, if not set."""
+    first = next(job.experiment for job in jobs if job.experiment.method.traits.predicts)
+    assert isinstance(first.backbone, BackboneSpec)
+    assert first.backbone.weights is not None
+    return first.backbone.weights
 
 
 def _perform_all(jobs: Sequence[Job], loaded: dict[DataSpec, Data], console: Console) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from protofission.core.errors import require, unknown
-from protofission.core.rng import check_seed
+from protofission.core.errors import unknown
+from protofission.core.rng import seed_range
 from protofission.experiments.suite import Run, Suite
 from protofission.experiments.suites import suite_named
 from protofission.experiments.suites.setting import Setting, Tier
 from protofission.experiments.suites.yaml_suite import YamlSuite
 
-USUAL_SEEDS, MOST_SEEDS = 3, 1000
+DEFAULT_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,8 @@ def plan_suite(
         seeds = own.seeds if seeds is None else seeds
     setting.check(suite)
     suite = replace(suite, note=f"{setting.sentence} {suite.note}".strip())
-    runs = suite.runs(out / "runs", seed_range(USUAL_SEEDS if seeds is None else seeds, first_seed))
+    runs = suite.runs(
+        out / "runs", seed_range(DEFAULT_SEEDS if seeds is None else seeds, first_seed)
+    )
     report = out / (suite.name if tier == "features" else f"{suite.name}-{tier}")
     return SuitePlan(suite, setting, runs, report)
-
-
-def seed_range(seeds: int, first: int) -> range:
-    """So many seeds from the first on.
-
-    Raises:
-        InputError: one of them is none, or there are none or too many.
-    """
-    require(1 <= seeds <= MOST_SEEDS, f"seeds = {seeds} must be at least 1, at most {MOST_SEEDS}.")
-    check_seed(first, "first_seed")
-    check_seed(first + seeds - 1, "The last seed")
-    return range(first, first + seeds)
