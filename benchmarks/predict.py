@@ -31,7 +31,7 @@ from protofission.models.encoders import DEFAULT, Encoder, find_encoder
 from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import Recognizer
 from protofission.triage.predict import predict
-from protofission.triage.quick_training import Learning, learned
+from protofission.triage.quick_training import QuickTraining, train_quickly
 
 CLASSES = 10
 FILES = ((32, "jpeg"), (32, "png"), (256, "jpeg"), (256, "png"))
@@ -48,7 +48,7 @@ def model(folder: Path) -> Encoder:
     features = torch.rand(200, encoder.num_features, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(100) % CLASSES
     data = TrainingData(features[:100], labels, features[100:], CLASSES, CLASSES)
-    fitted = learned(Learning(steps=3), data, FeatureViews.of(features))
+    fitted = train_quickly(QuickTraining(steps=3), data, FeatureViews.of(features))
     names = [f"class {number}" for number in range(CLASSES)]
     Bundle.of(Recognizer(fitted, CLASSES), names, spec, encoder.describe()).save(folder)
     return encoder

@@ -35,7 +35,7 @@ import torch._dynamo  # noqa: F401
 import protofission.training.console  # noqa: F401
 from protofission.cli import main
 from protofission.data.store.journal import JOURNAL
-from protofission.system.whole_files import is_partial
+from protofission.system.partial_files import is_partial
 from protofission.training.embed import MOST_IMAGES
 
 

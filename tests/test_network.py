@@ -123,7 +123,8 @@ open("../work/c", "w").close()
 def test_onnxruntime_is_kept_from_reporting(traced: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     code = (
-        "from protofission.system.optional_libraries import needed as n; n('onnxruntime', '', '')"
+        "from protofission.system.optional_libraries import import_optional\n"
+        "import_optional('onnxruntime', '', '')"
     )
     used = [sys.executable, "-c", code]
     _, lines = calls(traced, used, tmp_path / "quiet")

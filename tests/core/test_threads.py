@@ -1,13 +1,16 @@
 """Threads: what is put aside comes back, and what is made beforehand is what was asked for."""
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from protofission.core.threads import ahead, all_threads, one_thread
+from protofission.core.threads import all_threads, one_library_thread, one_thread, prefetcher
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +39,44 @@ def test_threads_are_put_aside_taken_back_for_a_while_and_restored() -> None:
         assert torch.get_num_threads() == 3
 
 
+def test_strictly_one_thread_is_one_whatever_asks_for_all() -> None:
+    with one_thread(strictly=True):
+        assert torch.get_num_threads() == 1
+        with all_threads():
+            assert torch.get_num_threads() == 1
+        with one_thread(), all_threads():
+            assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
+    with one_thread():
+        with one_thread(strictly=True), all_threads():
+            assert torch.get_num_threads() == 1
+        with all_threads():  # the outer ones are still to be had
+            assert torch.get_num_threads() == 3
+    with all_threads():
+        assert torch.get_num_threads() == 3
+
+
+def test_libraries_are_put_on_one_thread_and_taken_off_it() -> None:
+    def most() -> int:
+        return max(pool["num_threads"] for pool in threadpool_info())
+
+    with threadpool_limits(2):
+        assert most() == 2
+        with one_library_thread():
+            assert most() == 1
+        assert most() == 2
+
+
+def test_threads_are_limited_in_one_module(project: Path) -> None:
+    """Beside it, a worker process sets its number once and for all."""
+    found = [
+        path.name
+        for path in (project / "src").rglob("*.py")
+        if re.search(r"set_num_threads|threadpool_limits", path.read_text())
+    ]
+    assert sorted(found) == ["threads.py", "worker_processes.py"]
+
+
 def test_values_are_made_beforehand_in_a_thread_of_their_own_and_kept_for_their_number() -> None:
     made: list[tuple[int, str, int]] = []
 
@@ -43,7 +84,7 @@ def test_values_are_made_beforehand_in_a_thread_of_their_own_and_kept_for_their_
         made.append((number, threading.current_thread().name, torch.get_num_threads()))
         return number * number
 
-    with ahead(square) as upcoming:
+    with prefetcher(square) as upcoming:
         assert upcoming.at(3) == 9
         upcoming.begin(4)
         upcoming.wait()
@@ -53,14 +94,18 @@ def test_values_are_made_beforehand_in_a_thread_of_their_own_and_kept_for_their_
         assert upcoming.at(7) == 49  # not the one that was begun
         assert upcoming.at(5) == 25
     me = threading.current_thread().name
-    assert made[:2] == [(3, me, 3), (4, "ahead_0", 1)]
-    assert set(made[2:]) == {(5, "ahead_0", 1), (7, me, 3), (5, me, 3)}
+    assert made[:2] == [(3, me, 3), (4, "prefetch_0", 1)]
+    assert set(made[2:]) == {(5, "prefetch_0", 1), (7, me, 3), (5, me, 3)}
     assert torch.get_num_threads() == 3
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
 def test_what_is_made_beforehand_takes_one_core_even_while_all_are_in_use() -> None:
-    with ahead(lambda number: torch.get_num_threads()) as upcoming, one_thread(), all_threads():
+    with (
+        prefetcher(lambda number: torch.get_num_threads()) as upcoming,
+        one_thread(),
+        all_threads(),
+    ):
         upcoming.begin(1)
         upcoming.wait()
         assert upcoming.at(1) == 1
@@ -83,7 +128,7 @@ def test_without_a_second_core_or_the_wish_all_is_made_when_asked_for(alone: boo
     if alone:
         torch.set_num_threads(1)
     made: list[str] = []
-    with ahead(lambda number: made.append(threading.current_thread().name), alone) as upcoming:
+    with prefetcher(lambda number: made.append(threading.current_thread().name), alone) as upcoming:
         upcoming.begin(1)
         upcoming.wait()
         assert not made
@@ -95,7 +140,7 @@ def test_what_fails_beforehand_fails_where_it_is_asked_for() -> None:
     def fail(number: int) -> int:
         return number // 0
 
-    with ahead(fail) as upcoming:
+    with prefetcher(fail) as upcoming:
         upcoming.begin(1)
         upcoming.wait()
         with pytest.raises(ZeroDivisionError):

@@ -72,7 +72,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     thread.start()
     site.url = f"http://127.0.0.1:{server.server_port}/"
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(fetching, "CHUNK", 1000)
+    monkeypatch.setattr(fetching, "READ_BYTES", 1000)
     yield site
     server.shutdown()
     thread.join()

@@ -18,6 +18,7 @@ from protofission.core.errors import InputError
 from protofission.data.image_sets import ImageSet
 from protofission.data.readers import decode as decoding
 from protofission.data.readers import image_cache as caching
+from protofission.data.readers import resumable_decoding
 from protofission.data.readers.image_folders import load_folder
 
 
@@ -49,7 +50,7 @@ def test_images_are_decoded_once(
 ) -> None:
     first, cached = load(folder, store)
     assert not cached
-    monkeypatch.setattr(caching, "decode", pytest.fail)
+    monkeypatch.setattr(resumable_decoding, "decode", pytest.fail)
     second, cached = load(folder, store)
     assert cached
     assert np.array_equal(first.pixels, second.pixels)
@@ -232,7 +233,7 @@ def test_an_interrupted_decoding_goes_on_with_what_is_sound(
 LIVES = """
 import os, resource, signal, sys, time
 from pathlib import Path
-from protofission.data.readers.image_cache import decoded
+from protofission.data.readers.image_cache import load_decoded
 from protofission.data.readers.decode import Decoding
 from protofission.data.readers.file_listing import content_of, list_files
 from protofission.core.errors import InputError
@@ -257,7 +258,7 @@ def begin(kill_at=None, room=None, after=None):
     if room is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
     try:
-        decoded(str(folder), files, read, Decoding(8, 8), store, workers=1)
+        load_decoded(str(folder), files, read, Decoding(8, 8), store, workers=1)
     except InputError as error:
         print(error, flush=True)
         os._exit(2)
@@ -327,7 +328,7 @@ def test_what_killed_processes_left_is_removed_in_time(folder: Path, store: Path
 READ = """
 import sys, time
 from pathlib import Path
-from protofission.data.readers.image_cache import decoded
+from protofission.data.readers.image_cache import load_decoded
 from protofission.data.readers.decode import Decoding
 from protofission.data.readers.file_listing import content_of, list_files
 folder, store, go = map(Path, sys.argv[1:])
@@ -339,7 +340,7 @@ def read(place):
     with go.open("a") as count:
         count.write("x")
     return content_of(folder / files[place].path, 10**6)
-print(decoded(str(folder), files, read, Decoding(8, 8), store).pixels.tobytes().hex())
+print(load_decoded(str(folder), files, read, Decoding(8, 8), store).pixels.tobytes().hex())
 """
 
 

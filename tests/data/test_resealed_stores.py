@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from protofission.core.errors import InputError
-from protofission.data.readers.image_cache import digest
 from protofission.data.splits import spec_of
 from protofission.data.store.manifest import fingerprint, npy_header
 from protofission.data.store.reader import Store
 from protofission.data.store.stored_views import divide_store
+from protofission.system.digests import digest
 from stores import made
 
 DEEP = "[" * 100_000

@@ -71,8 +71,8 @@ OPENED = (
 OURS = {
     "json_files.py": 1,  # the one reader
     **dict.fromkeys(("tensor_files.py", "bundle_files.py", "manifest.py"), 1),  # made just now
-    **{"run_origin.py": 2, "run.py": 3},  # made just now
-    **{"whole_files.py": 1, "prediction_table.py": 1, "fit_data.py": 1},  # with a name of ours
+    "run.py": 3,  # made just now
+    **{"whole_files.py": 1, "prediction_table.py": 1},  # with a name of ours
     **{"weight_files.py": 2, "run_folder.py": 1, "decode.py": 1, "idx.py": 1},  # what was opened
     "fetch.py": 2,
     "memory_limits.py": 2,  # of the kernel

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from protofission.system.worker_processes import undisturbed
+from protofission.system.worker_processes import deferred_signals
 
 BEGUN = """
 import protofission.training.embed
@@ -134,7 +134,7 @@ def test_a_signal_is_put_off_and_not_lost() -> None:
     done = []
 
     def stopped() -> None:
-        with undisturbed():
+        with deferred_signals():
             signal.raise_signal(signal.SIGINT)
             done.append("all of it")
 

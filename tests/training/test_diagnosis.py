@@ -27,7 +27,7 @@ from protofission.training.console import epoch_line, show_run
 from protofission.training.diagnosis import EARLY, Finding, after, at_the_start, learns_by_trust
 from protofission.training.evaluate import Summary
 from protofission.training.experiment import Experiment
-from protofission.training.history import Epoch, Progress, epochs
+from protofission.training.history import Epoch, RunHistory, epochs
 from protofission.training.loop import StepReport
 from protofission.training.presets import PRESETS, preset
 from protofission.training.run import Moment, perform
@@ -182,7 +182,7 @@ def report(step: int, terms: dict[str, float], trusted: float | None) -> StepRep
 
 @pytest.mark.parametrize("trusted", [(0.25, 0.75), (None, None)])
 def test_an_epoch_is_the_mean_of_its_steps_with_the_last_learning_rate(trusted):
-    progress = Progress()
+    progress = RunHistory()
     progress.add(report(0, {"supervised": 1.0, "pseudo": 4.0}, trusted[0]))
     progress.add(report(1, {"supervised": 3.0, "pseudo": 8.0}, trusted[1]))
     first = progress.end_epoch(summary(), None)

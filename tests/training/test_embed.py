@@ -204,7 +204,7 @@ def test_bad_input_is_one_sentence(
 def test_an_encoder_that_changed_before_another_process_read_it_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(module, "begin_worker", lambda threads: None)
+    monkeypatch.setattr(module, "initialize_worker", lambda threads: None)
     monkeypatch.setattr(module, "_mine", None)
     spec = find_encoder(ENCODER)
     pixels = np.array(few().sets.train.pixels[:2])

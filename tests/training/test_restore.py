@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from protofission.methods import METHODS
-from protofission.training.history import Progress
+from protofission.training.history import RunHistory
 from protofission.training.loop import StepReport, train
 from protofission.training.run_folder import RunFolder
 from protofission.training.state import TrainState, start
@@ -33,7 +33,7 @@ def begun(
 
 
 def through_a_file(state: TrainState, folder: RunFolder) -> dict[str, Tensor]:
-    folder.save_state(state.tensors(), Progress())
+    folder.save_state(state.tensors(), RunHistory())
     saved = folder.saved_state()
     assert saved is not None
     return saved[0]

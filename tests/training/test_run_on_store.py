@@ -18,7 +18,7 @@ from protofission.core.errors import InputError
 from protofission.core.options import override
 from protofission.core.records import Batch
 from protofission.core.rng import step_rng
-from protofission.core.threads import ahead
+from protofission.core.threads import prefetcher
 from protofission.data.store.from_arrays import store_features
 from protofission.models.model import Model
 from protofission.system.distributed import Together
@@ -87,14 +87,14 @@ def test_batches_that_are_read_ahead_end_in_the_same_bits(
                 readers.append(threading.current_thread().name)
                 return make(number)
 
-            return ahead(read, really)
+            return prefetcher(read, really)
 
-        monkeypatch.setattr(train, "ahead", noted)
+        monkeypatch.setattr(train, "prefetcher", noted)
         folder = RunFolder(tmp_path / f"ahead {wanted}")
         for _ in perform(experiment, experiment.data.load(), folder):
             pass
         ends.append((folder.path / "weights.safetensors").read_bytes())
-    assert readers == ["MainThread"] + ["ahead_0"] * 11 + ["MainThread"] * 12
+    assert readers == ["MainThread"] + ["prefetch_0"] * 11 + ["MainThread"] * 12
     assert ends[0] == ends[1]
 
 

@@ -537,7 +537,7 @@ def test_a_killed_save_leaves_the_old_bundle_or_an_unfinished_one(tmp_path: Path
 def test_features_are_judged_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch):
     bundle, rows = bundle_of(novel=2), features(20)
     wanted = bundle.recognizer(rows)
-    monkeypatch.setattr(module, "CHUNK", 3)
+    monkeypatch.setattr(module, "JUDGED_AT_ONCE", 3)
     found = bundle.predict_features(rows.numpy())
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other)

@@ -91,9 +91,3 @@ def test_heads_that_only_make_room_reject_what_they_take():
     assert torch.equal(one.id_scores, two.id_scores)
     assert torch.equal(one.decisions == NOVEL, two.decisions == REJECT)
     assert set(two.clusters.tolist()) == {NO_CLASS}
-    again = room.calibrated(2.0, 0.1)
-    assert (again.clusters, float(again.temperature), float(again.threshold)) == (
-        False,
-        2.0,
-        pytest.approx(0.1),
-    )

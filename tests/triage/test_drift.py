@@ -9,8 +9,8 @@ import pytest
 from bundles import bundle_at
 from conftest import Call
 from pictures import encoded, picture, write
-from protofission.core.calibration import drift_test
 from protofission.core.errors import InputError
+from protofission.core.score_drift import drift_test
 from protofission.triage.bundle import Bundle
 from protofission.triage.drift import ClassShare, drift
 from protofission.triage.predict import predict

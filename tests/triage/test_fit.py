@@ -1,5 +1,6 @@
 """Two folders in, a model, a triage and a page out: as a user does it."""
 
+import hashlib
 import itertools
 import os
 import shutil
@@ -15,6 +16,7 @@ from sklearn.datasets import load_digits
 
 import protofission
 from protofission.data.readers.decode import decode
+from protofission.training.embed import embed as real_embed
 from protofission.triage.bundle import load
 from protofission.triage.fit_model import FitOptions
 from protofission.triage.prediction_table import read_rows
@@ -130,11 +132,43 @@ def test_the_same_command_gives_the_same_bytes_whatever_the_cache_held(tmp_path,
         return decode(content, decoding)
 
     with monkeypatch.context() as patched:
-        patched.setattr("protofission.data.readers.image_cache.decode", stopping)
+        patched.setattr("protofission.data.readers.resumable_decoding.decode", stopping)
         assert call("fit", labeled, pool, "--out", model, *brief).code == 130
     assert len(list(cache.glob("*/manifest.json"))) == 1
     assert len(list(cache.glob("*/blocks.jsonl"))) == 1
     assert fit() == cold  # half of the pool was there
+
+
+def test_pixels_are_hashed_once_and_lie_on_the_disk_once(tmp_path, call, monkeypatch):
+    labeled, pool = digit_folders(tmp_path, labels=8, pool=30)
+    model, cache = tmp_path / "model", tmp_path / "cache" / "protofission" / "images"
+    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
+    hashed, on_disk = [], []
+
+    def noting(function):
+        def noted(content=b"", **options):
+            hashed.append(bytes(content))
+            return function(content, **options)
+
+        return noted
+
+    def embed(*arguments, **options):
+        found = real_embed(*arguments, **options)
+        on_disk.extend(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
+        return found
+
+    for name in ("blake2b", "sha256"):
+        monkeypatch.setattr(hashlib, name, noting(getattr(hashlib, name)))
+    monkeypatch.setattr("protofission.triage.fit.embed", embed)
+    for _ in ("cold", "warm"):
+        said = call("fit", labeled, pool, "--out", model, *brief)
+        assert said.code == 0, said.err
+        images = [image.tobytes() for path in cache.glob("*/pixels.npy") for image in np.load(path)]
+        assert len(set(images)) == len(images) > 50
+        for contents in (hashed, on_disk):
+            assert {sum(content.count(i) for content in contents) for i in images} == {1}
+            contents.clear()
+        shutil.rmtree(model)
 
 
 def test_novel_classes_are_counted_and_told_apart(tmp_path, call):

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from protofission.core.errors import InputError
-from protofission.triage import fit_data as material
-from protofission.triage.fit_data import gather
+from protofission.triage import fit_data
+from protofission.triage.fit_data import load_fit_data
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def folders(tmp_path, labeled, pool):
 
 
 def gathered(tmp_path, labeled, pool):
-    return gather(*folders(tmp_path, labeled, pool), 8, tmp_path / "work")
+    return load_fit_data(*folders(tmp_path, labeled, pool), 8)
 
 
 def test_labeled_images_come_first_and_then_the_pool(tmp_path):
@@ -46,7 +46,7 @@ def test_labeled_images_come_first_and_then_the_pool(tmp_path):
     assert found.images.paths == ("a/1.png", "b/1.png", "b/2.png", "2.png", "x/1.png")
     for place, value in enumerate((3, 1, 2, 5, 4)):
         wanted = np.random.default_rng(value).integers(0, 256, (8, 8, 3), np.uint8)
-        assert np.array_equal(found.images.pixels[place], wanted.transpose(2, 0, 1))
+        assert np.array_equal(found.images.pixels[place : place + 1][0], wanted.transpose(2, 0, 1))
     assert not found.repeated.any()
 
 
@@ -72,7 +72,7 @@ def test_an_image_of_the_pool_that_is_labeled_too_is_known_as_such(tmp_path):
 def test_what_cannot_be_read_is_told_with_its_reason(tmp_path):
     labeled, pool = folders(tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3}, {"1.png": 4})
     (pool / "cut.jpg").write_bytes(b"\xff\xd8\xff")
-    found = gather(labeled, pool, 8, tmp_path / "work")
+    found = load_fit_data(labeled, pool, 8)
     assert list(found.unreadable) == ["cut.jpg"]
     assert found.pool_paths == ("1.png",)
 
@@ -82,10 +82,10 @@ def test_rows_of_a_list_without_a_label_join_the_pool(tmp_path):
     listed = tmp_path / "labeled" / "list.csv"
     listed.write_text("path,label\na/1.png,cat\na/2.png,\nb/1.png,dog\na/1.png,cat\n")
     with pytest.raises(InputError, match="single image"):
-        gather(listed, pool, 8, tmp_path / "work")
+        load_fit_data(listed, pool, 8)
     picture(tmp_path / "labeled" / "c.png", 7)
     listed.write_text("path,label\na/1.png,cat\na/2.png,\nb/1.png,dog\nc.png,cat\n")
-    found = gather(listed, pool, 8, tmp_path / "work")
+    found = load_fit_data(listed, pool, 8)
     assert found.images.labels.tolist() == [0, 1, 0, -1, -1]
     assert found.pool_paths == ("a/2.png", "1.png")
 
@@ -115,6 +115,6 @@ def test_small_classes_are_named(tmp_path):
 
 
 def test_more_classes_than_a_cpu_bears_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(material, "MOST_CLASSES", 2)
+    monkeypatch.setattr(fit_data, "MOST_CLASSES", 2)
     with pytest.raises(InputError, match="There are 3 classes, and a fit takes at most 2"):
         gathered(tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3, "c/1.png": 5}, {"1.png": 4})

@@ -6,8 +6,6 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 
 from protofission.core.errors import InputError
@@ -16,13 +14,11 @@ from protofission.data.augment.feature_views import FeatureViews
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, REJECT, slot_use
 from protofission.triage.fit_model import (
     METHOD,
-    Choice,
     FitOptions,
-    choose,
     fit_rows,
     health,
-    hold_out,
 )
+from protofission.triage.model_choice import Choice, choose
 
 
 def blobs(counts, spread=0.5, seed=0, width=8):
@@ -48,26 +44,6 @@ def fitted(options=OPTIONS, pool_counts=(60, 60, 60, 60, 0), **more):
     pool, truth = blobs(pool_counts, seed=1)
     found = fit_rows(FeatureViews.of(rows, pool), rows, labels, pool, 8, options, **more)
     return found, truth
-
-
-@given(
-    st.lists(st.integers(1, 30), min_size=2, max_size=8).filter(lambda c: max(c) > 1),
-    st.floats(0.05, 0.9),
-    st.sampled_from([0.5, 0.9, 0.95]),
-    st.integers(0, 5),
-)
-def test_what_is_held_out_is_apart_and_every_class_stays_in_training(counts, share, keep, seed):
-    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
-    held = hold_out(labels, share, keep, seed)
-    together = np.concatenate(held)
-    assert sorted(together.tolist()) == list(range(len(labels)))
-    assert set(labels[held.training].tolist()) == set(range(len(counts)))
-    out = len(held.choosing) + len(held.calibrating)
-    wanted = max(math.ceil(share * len(labels)), {0.5: 2, 0.9: 14, 0.95: 29}[keep])
-    assert out == min(wanted, len(labels) // 2, len(labels) - len(counts))
-    assert len(held.choosing) == out // 3
-    again = hold_out(labels, share, keep, seed)
-    assert all(np.array_equal(*pair) for pair in zip(held, again, strict=True))
 
 
 def test_strangers_are_rejected_and_known_images_named():

@@ -140,8 +140,8 @@ def predict(
     """
     from rich.console import Console
 
-    from protofission.data.readers.image_cache import processors
     from protofission.system.console import print_line, progress_bar
+    from protofission.system.processors import processors
     from protofission.triage.predict import predict as predict_images
     from protofission.triage.predict import predict_to
 
@@ -218,8 +218,8 @@ def drift(
     """
     from rich.console import Console
 
-    from protofission.data.readers.image_cache import processors
     from protofission.system.console import progress_bar
+    from protofission.system.processors import processors
     from protofission.triage.drift import drift as measure_drift
 
     with progress_bar(Console(stderr=True), "looking at images") as progress:

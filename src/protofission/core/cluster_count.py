@@ -9,7 +9,7 @@ as pool rows are a known class's, not new.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from protofission.core.incremental_kmeans import (
     grow_clusters,
     nearest_centers,
 )
+from protofission.core.progress import Progress
 from protofission.core.rng import step_rng
 
 Floats = NDArray[np.float64]
@@ -68,7 +69,7 @@ def count_novel(
     pool: ArrayLike,
     most: int | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> Count:
     """The number of classes in the pool that no label names; 0 if nothing is new.
 

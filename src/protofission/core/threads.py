@@ -1,7 +1,7 @@
-"""Threads where they pay: large products on all of them, a step's many small operations on one, and
-beside these the reading of the next batch.
+"""Numbers of threads: large products on all, a step's many small operations on one.
 
-To wake a sleeping thread takes about as long as a small operation itself.
+Waking a sleeping thread takes about as long as a small operation. Beside a step, one thread may
+make the next batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Spared(threading.local):
-    """The threads that `one_thread` put aside in this thread; 0 outside of it."""
+    """The threads that `all_threads` may take back in this thread; 0 for none."""
 
     number = 0
 
@@ -27,24 +27,28 @@ _spared = _Spared()
 
 
 @contextmanager
-def one_thread(wanted: bool = True) -> Iterator[None]:
-    """Run what follows on one thread, but for what is in `all_threads`."""
-    before = torch.get_num_threads()
-    if not wanted or before == 1:
+def one_thread(wanted: bool = True, *, strictly: bool = False) -> Iterator[None]:
+    """Run torch on one thread, and restore the number of threads at the end.
+
+    Args:
+        strictly: also within `all_threads`, so that no bit depends on the number of threads.
+    """
+    before, spared = torch.get_num_threads(), _spared.number
+    if not wanted or (before == 1 and not strictly):
         yield
         return
-    _spared.number = before
+    _spared.number = 0 if strictly else before
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        _spared.number = 0
+        _spared.number = spared
         torch.set_num_threads(before)
 
 
 @contextmanager
 def all_threads() -> Iterator[None]:
-    """Within `one_thread`, run what follows on all of them after all."""
+    """Within `one_thread`, use all threads again, unless it is strict."""
     if not _spared.number:
         yield
         return
@@ -55,40 +59,55 @@ def all_threads() -> Iterator[None]:
         torch.set_num_threads(1)
 
 
-class Ahead(Generic[T]):
-    """The values of a pure function of a number, of which the next one may be made beforehand."""
+@contextmanager
+def one_library_thread() -> Iterator[None]:
+    """Run the BLAS and OpenMP of all libraries on one thread.
+
+    Several threads of scikit-learn add up in the order in which they end.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield
+
+
+class Prefetcher(Generic[T]):
+    """Values of a pure function of a number; one of them can be made in the background.
+
+    Args:
+        thread: makes it; without one, every value is made by `at`.
+    """
 
     def __init__(self, make: Callable[[int], T], thread: ThreadPoolExecutor | None) -> None:
-        """Make values in that thread, or all of them where they are asked for."""
         self._make, self._thread = make, thread
-        self._begun: tuple[int, Future[T]] | None = None
+        self._pending: tuple[int, Future[T]] | None = None
 
     def begin(self, number: int) -> None:
-        """Let a value be made beside what follows, up to `wait`."""
+        """Start making a value in the background."""
         if self._thread is not None:
-            self._begun = number, self._thread.submit(self._make, number)
+            self._pending = number, self._thread.submit(self._make, number)
 
     def wait(self) -> None:
-        """Until nothing is being made; if that failed, `at` tells."""
-        if self._begun is not None:
-            self._begun[1].exception()
+        """Wait for the value that is being made; its error, if any, is raised by `at`."""
+        if self._pending is not None:
+            self._pending[1].exception()
 
     def at(self, number: int) -> T:
-        """The value that was begun, or else made now."""
-        begun, self._begun = self._begun, None
-        if begun is not None and begun[0] == number:
-            return begun[1].result()
+        """Return the value that was made in the background, or make it now."""
+        pending, self._pending = self._pending, None
+        if pending is not None and pending[0] == number:
+            return pending[1].result()
         return self._make(number)
 
 
 @contextmanager
-def ahead(make: Callable[[int], T], wanted: bool = True) -> Iterator[Ahead[T]]:
-    """`Ahead` with a thread of its own, on one core, if there is a second one."""
+def prefetcher(make: Callable[[int], T], wanted: bool = True) -> Iterator[Prefetcher[T]]:
+    """A `Prefetcher` with a background thread on one core, if torch has more than one."""
     if not wanted or torch.get_num_threads() == 1:
-        yield Ahead(make, None)
+        yield Prefetcher(make, None)
         return
-    with ThreadPoolExecutor(1, "ahead", _take_one_core) as thread:
-        yield Ahead(make, thread)
+    with ThreadPoolExecutor(1, "prefetch", _take_one_core) as thread:
+        yield Prefetcher(make, thread)
 
 
 def _take_one_core() -> None:

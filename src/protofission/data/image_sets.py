@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from protofission.core.errors import require
 from protofission.data.splits import Indices, Split
+from protofission.system.digests import digest
 
 Labels = NDArray[np.int64]
 
@@ -19,12 +21,27 @@ NO_LABEL = -1
 """The label of an image that has none."""
 
 
+class PixelRows(Protocol):
+    """Bytes of the shape (N, channels, height, width), read by rows.
+
+    An array in memory, a memory-mapped one, or `JoinedRows` of several.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, channels, height, width)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice | NDArray[np.int64], /) -> NDArray[np.uint8]: ...
+
+
 @dataclass(frozen=True)
 class ImageSet:
     """Images with their labels. The arrays are read-only."""
 
-    pixels: NDArray[np.uint8]
-    """(N, channels, height, width), in memory or memory-mapped."""
+    pixels: PixelRows
+    """(N, channels, height, width)."""
     labels: Labels
     """(N,): indices into `class_names`, or NO_LABEL."""
     class_names: tuple[str, ...]
@@ -33,18 +50,27 @@ class ImageSet:
     coarse_names: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     """The file of each image, if it was read from one."""
+    digests: tuple[str, ...] = ()
+    """(N,): of each image's pixels, where the reader has computed them."""
 
     def __post_init__(self) -> None:
         require(
-            self.pixels.ndim == 4 and len(self.pixels) == len(self.labels),
+            len(self.pixels.shape) == 4 and len(self.pixels) == len(self.labels),
             f"{len(self.labels)} labels do not fit images of the shape {self.pixels.shape}: "
             "(N, channels, height, width) is wanted.",
         )
         for name in ("pixels", "labels", "coarse_labels"):
-            if (array := getattr(self, name)) is not None:
-                locked = array.view()
-                locked.setflags(write=False)
-                object.__setattr__(self, name, locked)
+            if isinstance(array := getattr(self, name), np.ndarray):
+                readonly = array.view()
+                readonly.setflags(write=False)
+                object.__setattr__(self, name, readonly)
+
+    def pixel_digests(self) -> tuple[str, ...]:
+        """(N,): the digest of each image's pixels, as the reader has computed it, or now."""
+        if self.digests or not len(self.pixels):
+            return self.digests
+        rows = (self.pixels[i : i + 1] for i in range(len(self.pixels)))
+        return tuple(digest(row) for row in rows)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from protofission.core.errors import require
 from protofission.core.rng import step_rng
 from protofission.data.datasets import Data
 from protofission.data.image_sets import Labels
-from protofission.system.whole_files import locked
+from protofission.system.locks import folder_lock
+from protofission.system.plain_files import read_plain
 
 MOST_LABELED, MOST_POOL, NEW = 100, 150, 30
 """Images of a class in each folder."""
@@ -40,16 +41,16 @@ def write_demo_images(data: Data, folder: Path, origin: str) -> None:
     """
     about = _about(data, origin)
     work = folder.with_name(f".{folder.name}.writing")
-    with locked(work):
+    with folder_lock(work):
         if folder.exists():
             file = folder / ABOUT
             require(
-                file.is_file() and file.read_text(errors="replace") == about,
+                file.is_file() and read_plain(file) == about.encode(),
                 f"{folder} holds other images than this demo's: delete it, or name another --out.",
             )
         else:
             _write_parts(data, work / "images")
-            (work / "images" / ABOUT).write_text(about)
+            (work / "images" / ABOUT).write_bytes(about.encode())
             (work / "images").replace(folder)
         shutil.rmtree(work)
 

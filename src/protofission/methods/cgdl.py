@@ -22,7 +22,7 @@ LEAST_VARIANCE = 1e-6
 LEAST_DEVIATION = 1e-3
 """Lower bound of a feature's deviation, as a share of the largest: a feature that hardly varies is
 not blown up."""
-CHUNK = 1024
+ADDED_AT_ONCE = 1024
 """Latents whose covariances are added up at once."""
 
 
@@ -296,8 +296,8 @@ def class_gaussians(
     centres = member.T @ latents.mean / counts.clamp_min(1)[:, None]
     own = (member.T @ latents.variance / counts.clamp_min(1)[:, None]).diag_embed()
     spread = latents.mean.new_zeros(num_seen * size, size)
-    for start in range(0, len(labels), CHUNK):
-        some = slice(start, start + CHUNK)
+    for start in range(0, len(labels), ADDED_AT_ONCE):
+        some = slice(start, start + ADDED_AT_ONCE)
         gaps = latents.mean[some] - centres[labels[some]]
         spread += (member[some, :, None] * gaps[:, None]).flatten(1).T @ gaps
     covariances = spread.view(num_seen, size, size) / counts.clamp_min(1)[:, None, None] + own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -19,6 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+
+from protofission.core import progress
 
 SPEAK_EVERY = 30.0
 """Seconds between the lines that stand for a bar where there is no terminal."""
@@ -62,16 +64,14 @@ class Speed(ProgressColumn):
 
 
 @contextmanager
-def progress_bar(
-    console: Console, title: str, unit: str = "images"
-) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(console: Console, title: str, unit: str = "images") -> Iterator[progress.Progress]:
     """A bar that appears with the first call `(done, total)`, with the speed in units a second."""
     with stages(console, Speed(unit)) as stage:
         yield lambda done, total: stage(title, done, total)
 
 
 @contextmanager
-def stages(console: Console, *more: ProgressColumn) -> Iterator[Callable[[str, int, int], None]]:
+def stages(console: Console, *more: ProgressColumn) -> Iterator[progress.StageProgress]:
     """Bars that appear one by one, by calls `(title, done, total)`."""
     shown, tasks = progress_bars(console, *more), dict[str, TaskID]()
     spoken = time.monotonic()

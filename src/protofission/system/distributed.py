@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from protofission.core.errors import InputError, require
 from protofission.core.records import WHOLE, Share
-from protofission.system.worker_processes import end_with
+from protofission.system.worker_processes import exit_with
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -220,7 +220,7 @@ def _launch(fabric: Fabric) -> None:
     """
     launcher = os.environ.pop(_LAUNCHER, None)
     if launcher is not None:
-        end_with(int(launcher))
+        exit_with(int(launcher))
     else:
         os.environ[_LAUNCHER] = str(os.getpid())
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # one that ends is told of by us

@@ -1,4 +1,4 @@
-"""Libraries that only some things need: imported on use, and named with their extra if missing."""
+"""Optional libraries: imported on use, and named with their extra where they are missing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from typing import Any
 from protofission.core.errors import InputError
 
 
-def needed(module: str, extra: str, what: str) -> Any:
-    """A module of an extra; `what` needs it."""
+def import_optional(module: str, extra: str, user: str) -> Any:
+    """Import a module of an extra.
+
+    Args:
+        user: what needs it, as a sentence begins with it.
+
+    Raises:
+        InputError: it is not installed; the sentence has the `pip install` for it.
+    """
     try:
         return import_module(module)
     except ImportError:
         raise InputError(
-            f'{what} needs {module.partition(".")[0]}: pip install "protofission[{extra}]".'
+            f'{user} needs {module.partition(".")[0]}: pip install "protofission[{extra}]".'
         ) from None

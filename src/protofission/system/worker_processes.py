@@ -1,6 +1,6 @@
-"""Processes that work for a first one: they leave Ctrl-C to it, and end when it does.
+"""Worker processes: they leave Ctrl-C to their parent, and end when it does.
 
-A signal that comes while they are started or ended is put off until that is done: of a pool in
+A signal that comes while workers are started or ended is deferred until that is done: of a pool in
 between nobody knows which processes there are.
 """
 
@@ -24,135 +24,140 @@ import torch
 from protofission.core.errors import InputError, require
 
 SHORT = 20.0
-"""Seconds of work for which no other process is started: each takes some to begin."""
+"""Seconds of work for which no worker is started: each takes some to begin."""
 LOOK_EVERY = 0.5
-"""Seconds between two looks at whether the parent is still there."""
+"""Seconds between two checks that the parent is alive."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Away(Generic[Task, Result]):
-    """How another process does a task."""
+class WorkerTask(Generic[Task, Result]):
+    """The functions by which a worker process does a task; they are pickled by name."""
 
-    begin: Callable[..., None]
-    """What it does first, with `given`: a function of a module, as `carry_out` is."""
-    given: tuple[Any, ...]
-    carry_out: Callable[..., Result]
-    handed: Callable[[Task], tuple[Any, ...]]
-    """What `carry_out` is called with; read when it is time to hand it over."""
+    initializer: Callable[..., None]
+    """Called once in each worker, with `initargs`; a function of a module, as `run` is."""
+    initargs: tuple[Any, ...]
+    run: Callable[..., Result]
+    arguments: Callable[[Task], tuple[Any, ...]]
+    """What `run` is called with; evaluated here when the task is handed over."""
 
 
 def check_processes(processes: int) -> None:
-    """Refuse a number that is out of range; leave a script without a main guard, begun again."""
+    """Refuse a number of processes that is out of range.
+
+    A worker that imports a script without `if __name__ == "__main__":` comes here too: it exits,
+    and does not start workers of its own.
+    """
     require(1 <= processes <= 1024, f"processes = {processes} must be between 1 and 1024.")
     if getattr(current_process(), "_inheriting", False):
         raise SystemExit(1)
 
 
-def in_turn(
+def run_in_order(
     tasks: Sequence[Task],
-    here: Callable[[Task], Result],
-    away: Away[Task, Result],
+    run_here: Callable[[Task], Result],
+    worker_task: WorkerTask[Task, Result],
     processes: int,
     short: float = SHORT,
 ) -> Generator[Result, None, None]:
-    """The results of tasks in their order: done here, or, where that takes long, by processes.
+    """Yield the results of tasks in their order, by worker processes where they take long.
 
-    Who may stop before the last result closes it: the processes end then, and not sometime.
+    A caller that may stop before the last result closes the generator: that ends the workers.
 
     Args:
-        short: no other process is started where so many seconds of work are left.
+        short: no worker is started where fewer seconds of work than this are left.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     for done, task in enumerate(tasks):
-        left = (time.monotonic() - begun) * (len(tasks) - done) / max(done, 1)
+        left = (time.monotonic() - started) * (len(tasks) - done) / max(done, 1)
         if done and processes > 1 and left > short:
-            yield from _shared(tasks[done:], here, away, processes)
+            yield from _run_by_workers(tasks[done:], run_here, worker_task, processes)
             return
-        yield here(task)
+        yield run_here(task)
 
 
-def _shared(
+def _run_by_workers(
     tasks: Sequence[Task],
-    here: Callable[[Task], Result],
-    away: Away[Task, Result],
+    run_here: Callable[[Task], Result],
+    worker_task: WorkerTask[Task, Result],
     processes: int,
 ) -> Iterator[Result]:
-    """The results of tasks by a pool of processes, with few tasks under way at any time."""
+    """Yield the results of tasks by a pool of workers, with few tasks under way at any time."""
     processes = min(processes, len(tasks))
-    waiting: deque[Future[Result]] = deque()
+    pending: deque[Future[Result]] = deque()
     left = deque(tasks)
-    came = 0
+    done = 0
+    initializer, initargs = worker_task.initializer, worker_task.initargs
     try:
-        with pool_of(processes, away.begin, away.given, "or give --processes 1") as submit:
-            while left or waiting:
-                while left and len(waiting) <= 2 * processes:
-                    waiting.append(submit(away.carry_out, *away.handed(left.popleft())))
-                yield waiting.popleft().result()
-                came += 1
+        with worker_pool(processes, initializer, initargs, "or give --processes 1") as submit:
+            while left or pending:
+                while left and len(pending) <= 2 * processes:
+                    pending.append(submit(worker_task.run, *worker_task.arguments(left.popleft())))
+                yield pending.popleft().result()
+                done += 1
     except BrokenProcessPool:
         require(
-            came == 0,
+            done == 0,
             "A process that computes features was killed or ran out of memory: give the same "
             "command again, with fewer --processes if memory is short.",
         )
         # None could start, as where a script has no `if __name__ == "__main__":`.
-        yield from map(here, tasks)
+        yield from map(run_here, tasks)
 
 
 @contextmanager
-def pool_of(
-    processes: int, begin: Callable[..., None], given: tuple[Any, ...], otherwise: str
+def worker_pool(
+    processes: int, initializer: Callable[..., None], initargs: tuple[Any, ...], remedy: str
 ) -> Iterator[Callable[..., Future[Any]]]:
-    """A function that hands work to so many new processes, each of which begins by `begin(*given)`.
+    """Give a function that submits work to new processes, each begun by `initializer(*initargs)`.
 
-    At the end none is left: what is still under way then nobody waits for.
+    At the end all of them are terminated, and nobody waits for what is still under way.
 
     Args:
-        otherwise: what a user may do where no process can be started.
+        remedy: what a user may do where no process can be started.
     """
-    with starting_processes(otherwise):
-        pool = ProcessPoolExecutor(processes, get_context("spawn"), begin, given)
+    with process_start_errors(remedy):
+        pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer, initargs)
 
     def submit(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        with starting_processes(otherwise), undisturbed():
+        with process_start_errors(remedy), deferred_signals():
             return pool.submit(function, *arguments)
 
     try:
         yield submit
     finally:
-        with undisturbed():
+        with deferred_signals():
             for worker in list((pool._processes or {}).values()):
                 worker.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
-def starting_processes(otherwise: str) -> Iterator[None]:
-    """Say what is wrong where locks or processes cannot be made, and where room is missing."""
+def process_start_errors(remedy: str) -> Iterator[None]:
+    """Turn an OSError on making locks or processes into an InputError that names memory."""
     try:
         yield
     except OSError as error:
         raise InputError(
             f"Other processes cannot be started ({error.strerror or error}): make room in memory "
-            f"and in /dev/shm, where their locks are, {otherwise}."
+            f"and in /dev/shm, where their locks are, {remedy}."
         ) from None
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Put off Ctrl-C and SIGTERM until what follows is done; processes started are deaf to Ctrl-C.
+def deferred_signals() -> Iterator[None]:
+    """Defer Ctrl-C and SIGTERM to the end of the block; processes started in it ignore Ctrl-C.
 
-    Signals go to the main thread, so that in another one nothing is to be done.
+    Signals go to the main thread: in another one nothing is done.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     before = {
-        number: signal.signal(number, lambda number, _: came.append(number)) or signal.SIG_DFL
+        number: signal.signal(number, lambda number, _: received.append(number)) or signal.SIG_DFL
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a new process inherits it
@@ -162,23 +167,26 @@ def undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[-1])
+        if received:
+            signal.raise_signal(received[-1])
 
 
-def begin_worker(threads: int) -> None:
-    """What every worker does first."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process is told, and ends the others
+def initialize_worker(threads: int) -> None:
+    """Set a worker's number of threads, leave Ctrl-C to its parent, and end when that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     if parent is not None and parent.pid is not None:
-        end_with(parent.pid)
+        exit_with(parent.pid)
     torch.set_num_threads(threads)
 
 
-def end_with(parent: int) -> None:
-    """End this process soon after its parent, by process id, has ended: at once if it has already.
+def exit_with(parent: int) -> None:
+    """Exit soon after the parent process has ended; at once if it has already.
 
-    Otherwise it would wait for ever for work, or for others to meet it.
+    Otherwise this process would wait for ever for work, or for others to meet it.
+
+    Args:
+        parent: a process id.
     """
 
     def watch() -> None:

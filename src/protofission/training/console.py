@@ -11,13 +11,13 @@ from rich.console import Console
 from protofission.core.errors import printable, unknown
 from protofission.core.rng import check_seed
 from protofission.data.datasets import VIEWS, Data
-from protofission.data.readers.image_cache import processors
 from protofission.data.store.reader import Store
 from protofission.data.store.stored_views import StoredViews
 from protofission.data.store.writer import check_store_destination
 from protofission.models.encoders import EncoderSpec, fetch
 from protofission.system.console import print_line, print_warning, progress_bar, progress_bars
 from protofission.system.distributed import ALONE, Processes
+from protofission.system.processors import processors
 from protofission.training import diagnosis
 from protofission.training.command import Command
 from protofission.training.embed import ViewCounts, check_apart, embed, images_of

@@ -17,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from protofission.core.errors import InputError, printable, require, unknown, unknown_message
+from protofission.core.progress import Progress
 from protofission.core.rng import check_seed, step_rng
+from protofission.core.threads import one_thread
 from protofission.data.datasets import DATASETS, VIEWS
-from protofission.data.image_sets import ImageSet, ImageSets
-from protofission.data.readers.image_cache import Progress, digest
+from protofission.data.image_sets import ImageSet, ImageSets, PixelRows
 from protofission.data.readers.image_folders import load_folder
 from protofission.data.readers.image_lists import is_list
 from protofission.data.readers.image_problems import Report
@@ -29,7 +30,14 @@ from protofission.data.store.mapped_arrays import release
 from protofission.data.store.reader import Store
 from protofission.data.store.writer import BlockFeatures, Computed, check_store_destination, fill
 from protofission.models.encoders import Encoder, EncoderSpec
-from protofission.system.worker_processes import SHORT, Away, begin_worker, check_processes, in_turn
+from protofission.system.digests import digest
+from protofission.system.worker_processes import (
+    SHORT,
+    WorkerTask,
+    check_processes,
+    initialize_worker,
+    run_in_order,
+)
 
 MOST_IMAGES = 256
 """Images of a block, the least that a killed process loses."""
@@ -66,12 +74,18 @@ class Images:
     """A name of protofission.data.datasets.VIEWS."""
     report: Report | None = None
     """What was found in a folder or list."""
+    known_fingerprint: str = ""
+    """Of all pixels and labels, where they have been hashed already."""
 
     @property
     def parts(self) -> dict[str, ImageSet]:
         """train, and test where there are official test images."""
         test = self.sets.test
         return {"train": self.sets.train, **({"test": test} if test is not None else {})}
+
+    def fingerprint(self) -> str:
+        """Fingerprint of all pixels and labels; all pixels are read for it, unless it is known."""
+        return self.known_fingerprint or fingerprint_of(self.parts)
 
 
 def images_of(
@@ -144,9 +158,7 @@ def embed(
     if name not in VIEWS:
         raise unknown("views", name, VIEWS)
     check_store_destination(folder)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread(strictly=True):
         encoder = encoder or spec.load()
         require(
             processes == 1 or encoder.mean.device.type == "cpu",
@@ -159,7 +171,7 @@ def embed(
         def here(block: Block) -> BlockFeatures:
             return work.features(encoder, block, _pixels(parts, block))
 
-        away: Away[Block, BlockFeatures] = Away(
+        by_worker: WorkerTask[Block, BlockFeatures] = WorkerTask(
             _begin,
             (work, spec, encoder.fingerprint),
             _carry_out,
@@ -167,7 +179,7 @@ def embed(
         )
 
         def compute(blocks: Sequence[Block]) -> Computed:
-            with closing(in_turn(blocks, here, away, processes, SHORT)) as results:
+            with closing(run_in_order(blocks, here, by_worker, processes, SHORT)) as results:
                 yield from zip(blocks, results, strict=True)
 
         labels = {part: own.labels for part, own in parts.items()}
@@ -176,8 +188,6 @@ def embed(
                 labels[f"{part}-coarse"] = own.coarse_labels
         paths = {part: own.paths for part, own in parts.items() if own.paths}
         return fill(folder, plan, labels, compute, progress, paths=paths, wait=wait)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _plan(images: Images, encoder: Encoder, views: str, counts: ViewCounts, seed: int) -> StorePlan:
@@ -192,7 +202,7 @@ def _plan(images: Images, encoder: Encoder, views: str, counts: ViewCounts, seed
         data={
             "name": images.name,
             "shape": list(shape),
-            "fingerprint": fingerprint_of(parts),
+            "fingerprint": images.fingerprint(),
         },
         encoder=encoder.describe(),
         augmentation={**made_by, "fingerprint": fingerprint(made_by, counts.counts())},
@@ -209,11 +219,11 @@ def _plan(images: Images, encoder: Encoder, views: str, counts: ViewCounts, seed
 
 
 def fingerprint_of(parts: dict[str, ImageSet]) -> str:
-    """Of all pixels and labels, read once."""
+    """Fingerprint of all pixels and labels, by digests of blocks of MOST_IMAGES images."""
     found = []
     for name, images in parts.items():
         blocks = range(0, len(images.pixels), MOST_IMAGES)
-        pixels = [digest(_copied(images.pixels, i, i + MOST_IMAGES).tobytes()) for i in blocks]
+        pixels = [digest(_copy_rows(images.pixels, i, i + MOST_IMAGES)) for i in blocks]
         labels = [
             None if labels is None else digest(labels.tobytes())
             for labels in (images.labels, images.coarse_labels)
@@ -223,15 +233,15 @@ def fingerprint_of(parts: dict[str, ImageSet]) -> str:
     return fingerprint(found)
 
 
-def _copied(pixels: NDArray[np.uint8], start: int, stop: int) -> NDArray[np.uint8]:
-    """Some images, of which nothing else stays in memory."""
+def _copy_rows(pixels: PixelRows, start: int, stop: int) -> NDArray[np.uint8]:
+    """Copy some images, of which nothing else stays in memory."""
     copied = np.array(pixels[start:stop])
     release(pixels)
     return copied
 
 
 def _pixels(parts: dict[str, ImageSet], block: Block) -> NDArray[np.uint8]:
-    return _copied(parts[block.part].pixels, block.start, block.stop)
+    return _copy_rows(parts[block.part].pixels, block.start, block.stop)
 
 
 @dataclass(frozen=True)
@@ -263,7 +273,7 @@ _mine: tuple[_Work, Encoder] | InputError | None = None
 
 def _begin(work: _Work, spec: EncoderSpec, fingerprint: str) -> None:
     global _mine
-    begin_worker(threads=1)
+    initialize_worker(threads=1)
     try:
         encoder = spec.load()
         require(

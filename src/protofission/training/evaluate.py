@@ -1,4 +1,4 @@
-"""From a model to predictions, and from predictions to numbers."""
+"""Predict the test images, and summarize predictions by the metrics of the paper."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from protofission.core.metrics import (
 )
 from protofission.core.records import Output, Prototypes
 from protofission.core.scores import SCORES
+from protofission.core.threads import one_library_thread
 from protofission.data.image_sets import TestData, TrainingData, floats
 from protofission.models.model import Model
 from protofission.system.distributed import ALONE, Processes
@@ -38,11 +39,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 CLUSTERED = 50_000
-"""Rejected images that k-means looks at, and labeled ones among which neighbours are looked for."""
-QUERIED = 20_000
-"""Test images whose neighbours are looked for."""
-QUERIES = 1000
-"""Images whose neighbours are looked for at once."""
+"""Rejected images that k-means looks at."""
 
 NO_SLOT = -1
 """The slot of an image that no prototype claims."""
@@ -50,7 +47,7 @@ NO_SLOT = -1
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says of the test images; true labels stand beside it to judge by."""
+    """A model's predictions for N test images, with their true labels."""
 
     labels: Ints
     """(N,): true classes, seen ones first."""
@@ -210,7 +207,7 @@ Look = Callable[[Tensor], Iterator[Output]]
 def _look(
     model: Model, nameless: bool, training: TrainingData, plain: Plain, processes: Processes
 ) -> Look:
-    """How a model is looked at.
+    """Make a function of inputs that yields a model's outputs, chunk by chunk.
 
     Args:
         nameless: whether its heads are clusters, to be put into the order of the seen classes that
@@ -277,60 +274,18 @@ def clusters(features: Callable[[slice], Tensor], rows: int, number: int, seed: 
         features: of some rows, (n, D).
     """
     from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
 
     if rows <= number:
         return torch.arange(rows)
     step = -(-rows // CLUSTERED)
     means = KMeans(number, n_init=10, random_state=seed)
-    with threadpool_limits(1):  # several threads add up in the order in which they end
+    with one_library_thread():
         means.fit(features(slice(None, None, step)).cpu().numpy())
     if step == 1:
         return torch.from_numpy(means.labels_).long()
     parts = [slice(start, start + CLUSTERED) for start in range(0, rows, CLUSTERED)]
     found = [means.predict(features(part).cpu().numpy()) for part in parts]
     return torch.from_numpy(np.concatenate(found)).long()
-
-
-def neighbour_accuracy(
-    model: Model,
-    training: TrainingData,
-    test: TestData,
-    neighbours: int,
-    plain: Plain = floats,
-    processes: Processes = ALONE,
-) -> float:
-    """How often the labeled images nearest to a test image of a seen class tell its class."""
-    kept = _evenly(np.arange(len(training.labels)), CLUSTERED)
-    asked = _evenly(np.flatnonzero(test.labels < training.num_seen), QUERIED)
-    bank = embedded(model, training.labeled[kept], plain, processes)
-    queries = embedded(model, test.inputs[asked], plain, processes)
-    labels = training.labels[kept].to(bank.device)
-    found = neighbour_classes(bank, labels, queries, neighbours)
-    return float((found.cpu().numpy() == test.labels[asked]).mean())
-
-
-def _evenly(places: Ints, most: int) -> Ints:
-    """At most so many places, from the first to the last."""
-    return places[:: -(-len(places) // most) or 1]
-
-
-def neighbour_classes(
-    bank: Tensor, labels: Tensor, queries: Tensor, neighbours: int, temperature: float = 0.1
-) -> Tensor:
-    """(Q,): the class with most weight among the nearest, by cosine c with the weight exp(c / T).
-
-    Args:
-        bank: (B, D) features, of the classes `labels`, (B,).
-        queries: (Q, D).
-    """
-    unit, votes = nn.functional.normalize(bank, dim=1), []
-    for chunk in torch.split(nn.functional.normalize(queries, dim=1), QUERIES):
-        cosines, places = (chunk @ unit.T).topk(min(neighbours, len(bank)), dim=1)
-        weights = (cosines / temperature).exp()
-        empty = weights.new_zeros(len(chunk), int(labels.max()) + 1)
-        votes.append(empty.scatter_add_(1, labels[places], weights).argmax(1))
-    return torch.cat(votes)
 
 
 def _nearest_slots(similarities: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:

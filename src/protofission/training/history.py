@@ -1,4 +1,4 @@
-"""What a run has been through: its epochs, and the steps of the one that is under way."""
+"""The history of a run: its epochs, and the steps of the one that is under way."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class DoneStep:
 
 
 @dataclass
-class Progress:
-    """What a run has been through so far."""
+class RunHistory:
+    """The epochs of a run, and the steps of the epoch that is under way."""
 
     history: list[Epoch] = field(default_factory=list)
     steps: list[DoneStep] = field(default_factory=list)
@@ -90,11 +90,11 @@ def summary_of(plain: Any) -> Summary:
     return typed(_whole(plain), Summary, "", nan=True)
 
 
-def progress_of(plain: Any) -> Progress:
-    """Progress from JSON."""
+def history_from_json(plain: Any) -> RunHistory:
+    """Read a run's history from JSON."""
     found = typed(plain, dict[str, Any], "progress")
     steps = typed(found.get("steps"), tuple[DoneStep, ...], "steps", nan=True)
-    return Progress(epochs(found.get("history"), "history"), list(steps))
+    return RunHistory(epochs(found.get("history"), "history"), list(steps))
 
 
 def _whole(summary: Any) -> Any:

@@ -21,7 +21,7 @@ from torch.func import functional_call
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Batch, Output, Step, Targets, Terms, total
 from protofission.core.rng import step_rng
-from protofission.core.threads import ahead, one_thread
+from protofission.core.threads import one_thread, prefetcher
 from protofission.data.augment.views import Augmentations
 from protofission.data.batches import Batches
 from protofission.data.image_sets import TrainingData
@@ -72,7 +72,7 @@ def train(
     )
     per_epoch, num_steps = steps_per_epoch(recipe, data), number_of_steps(recipe, data)
     light = isinstance(state.model.backbone, Adapter)  # many small operations, few large ones
-    with ahead(batches.at, wanted=light) as upcoming:
+    with prefetcher(batches.at, wanted=light) as upcoming:
         while state.step < num_steps:
             number = state.step
             if number and (number - 1) / num_steps < traits.head_starts_at <= number / num_steps:

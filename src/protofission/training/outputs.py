@@ -16,7 +16,7 @@ from protofission.system.distributed import ALONE, Processes
 
 Plain = Callable[[Tensor], Tensor]
 """Makes of inputs what a backbone takes: `Augmentations.plain`."""
-CHUNK = 1024
+FORWARD_ROWS = 1024
 """Images in one forward where no gradient is wanted."""
 
 
@@ -54,7 +54,7 @@ def outputs(
         plain: makes of inputs what the backbone takes, `Augmentations.plain`.
     """
     model.eval()
-    for chunk in torch.split(inputs, CHUNK * processes.share.size) if len(inputs) else ():
+    for chunk in torch.split(inputs, FORWARD_ROWS * processes.share.size) if len(inputs) else ():
         with one_thread(isinstance(model.backbone, Adapter)):
             output = model.head(_embedded(model, chunk, plain, processes))
         yield output

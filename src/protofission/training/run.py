@@ -24,18 +24,18 @@ from protofission.core.errors import InputError, require
 from protofission.data.datasets import Data
 from protofission.system.distributed import ALONE, Processes
 from protofission.system.json_files import to_json
-from protofission.system.whole_files import locked
+from protofission.system.locks import LOCK_FILE, folder_lock
 from protofission.training.command import Command
 from protofission.training.evaluate import (
     Predictions,
     Summary,
-    neighbour_accuracy,
     predict,
     summarize,
 )
 from protofission.training.experiment import Experiment, as_json
-from protofission.training.history import Epoch, Progress
+from protofission.training.history import Epoch, RunHistory
 from protofission.training.loop import StepReport, judged_memory, train
+from protofission.training.neighbors import neighbor_accuracy
 from protofission.training.run_folder import RunFolder
 from protofission.training.schedules import number_of_steps
 from protofission.training.state import TrainState, start
@@ -98,7 +98,7 @@ def perform(
         saved, refusal = None, None
         if processes.first:
             try:
-                ours.enter_context(locked(folder.path))
+                ours.enter_context(folder_lock(folder.path))
                 saved = _saved(folder, data)
             except InputError as error:
                 refusal = str(error)
@@ -107,7 +107,7 @@ def perform(
         yield from _perform(experiment, data, folder, processes, save_every, saved, command)
 
 
-Saved = tuple[dict[str, Tensor], Progress] | None
+Saved = tuple[dict[str, Tensor], RunHistory] | None
 """The tensors of a state, and the history so far."""
 
 
@@ -168,12 +168,12 @@ def _perform(
 
 def _begin(
     experiment: Experiment, data: Data, folder: RunFolder, processes: Processes, saved: Saved
-) -> tuple[TrainState, Progress]:
+) -> tuple[TrainState, RunHistory]:
     """Restore the saved state, or else start; write the files that tell of it."""
     state = start(
         experiment, data.training, data.augmentations, processes, restored=saved is not None
     )
-    progress = Progress()
+    progress = RunHistory()
     if saved is not None:
         tensors, progress = saved
         try:
@@ -202,7 +202,7 @@ def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> 
         f"{folder.path} is a file: name a folder for the run.",
     )
     if not folder.has("experiment.json"):
-        foreign = [path.name for path in folder.files() if path.name != ".lock"]
+        foreign = [path.name for path in folder.files() if path.name != LOCK_FILE]
         require(
             not foreign,
             f"{folder.path} holds other files, such as {foreign[0] if foreign else ''}: "
@@ -272,7 +272,7 @@ def _judge(
     if not experiment.method.traits.predicts:
         k, model = experiment.judging.neighbours, state.judged.model
         return Judgement(
-            neighbours=neighbour_accuracy(
+            neighbours=neighbor_accuracy(
                 model, data.training, data.test, k, data.augmentations.plain, processes
             )
         )
@@ -290,7 +290,7 @@ def _judge(
 
 
 def _is_reported(
-    judgement: Judgement, progress: Progress, experiment: Experiment, ended: bool
+    judgement: Judgement, progress: RunHistory, experiment: Experiment, ended: bool
 ) -> bool:
     """Whether a judgement is the run's, as far as can be told now."""
     if experiment.judging.select == "last" or judgement.summary is None:

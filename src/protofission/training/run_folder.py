@@ -20,15 +20,16 @@ from torch import Tensor
 from protofission.core.errors import InputError, require
 from protofission.models.weight_files import check_texts
 from protofission.system.json_files import MOST_BYTES, parsed_json, to_json, typed
+from protofission.system.partial_files import is_partial
 from protofission.system.plain_files import read_plain
 from protofission.system.tensor_files import DIGEST, sealed, unsealed
-from protofission.system.whole_files import is_partial, write_whole
+from protofission.system.whole_files import write_whole
 from protofission.training.evaluate import NO_SLOT, Predictions, Summary
 from protofission.training.history import (
     Epoch,
-    Progress,
+    RunHistory,
     epochs,
-    progress_of,
+    history_from_json,
     summary_of,
 )
 
@@ -120,7 +121,7 @@ class RunFolder:
         found = self.path.iterdir() if self.path.is_dir() else ()
         return sorted(path for path in found if not is_partial(path))
 
-    def save_state(self, tensors: dict[str, Tensor], progress: Progress) -> None:
+    def save_state(self, tensors: dict[str, Tensor], progress: RunHistory) -> None:
         """All that is needed to go on, in one file."""
         plain = to_json(dataclasses.asdict(progress))
         self.write("state.safetensors", sealed(tensors, progress=plain))
@@ -129,7 +130,7 @@ class RunFolder:
         """The model's weights."""
         self.write("weights.safetensors", sealed(weights))
 
-    def saved_state(self) -> tuple[dict[str, Tensor], Progress] | None:
+    def saved_state(self) -> tuple[dict[str, Tensor], RunHistory] | None:
         """What `save_state` saved, if it did."""
         known = self.has("state.safetensors")
         return self.read("state.safetensors", _state, most=None) if known else None
@@ -184,13 +185,13 @@ def _weights(content: bytes) -> dict[str, Tensor]:
     return tensors
 
 
-def _state(content: bytes) -> tuple[dict[str, Tensor], Progress]:
+def _state(content: bytes) -> tuple[dict[str, Tensor], RunHistory]:
     tensors, texts = unsealed(content)
     check_texts(texts)
     plain = parsed_json(texts["progress"])
     if DIGEST not in texts:  # an earlier version had one of the tensors alone
         require(plain["digest"] == _digest(tensors), "it is not as it was written.")
-    return tensors, progress_of(plain)
+    return tensors, history_from_json(plain)
 
 
 def _predictions(content: bytes) -> Predictions:

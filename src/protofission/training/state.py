@@ -22,7 +22,7 @@ from protofission.models.start_from_data import start_from_data
 from protofission.system.distributed import ALONE, Processes
 from protofission.training.experiment import Experiment
 from protofission.training.optimizers import optimizer_of, own_optimizer
-from protofission.training.outputs import CHUNK, embedded
+from protofission.training.outputs import FORWARD_ROWS, embedded
 from protofission.training.schedules import number_of_steps
 
 LOOKED_AT = 10_000
@@ -199,7 +199,7 @@ def _standardise(data: TrainingData, augmentations: Augmentations, model: Model)
     """Give an adapter the mean and deviation of all features, before the first step."""
     if isinstance(model.backbone, Adapter):
         parts = [part for part in (data.labeled, data.unlabeled) if len(part)]
-        chunks = (augmentations.plain(c) for part in parts for c in torch.split(part, CHUNK))
+        chunks = (augmentations.plain(c) for part in parts for c in torch.split(part, FORWARD_ROWS))
         model.backbone.standardize_by(chunks)
 
 

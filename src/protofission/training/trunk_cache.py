@@ -7,22 +7,22 @@ each view in the place of endless ones, and its maps are rounded to float16.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from protofission.core.errors import InputError
+from protofission.core.progress import Progress
 from protofission.core.rng import step_rng
 from protofission.data.datasets import DATASETS, Data
-from protofission.data.readers.image_cache import Progress
 from protofission.data.readers.official_datasets import cache_home
 from protofission.data.store.manifest import fingerprint
 from protofission.models.backbones import Backbone, BackboneSpec
 from protofission.models.encoders import Encoder
 from protofission.models.encoders.base import encoder_fingerprint
 from protofission.models.encoders.preprocessing import Preprocessing
-from protofission.training.embed import Images, ViewCounts, embed, fingerprint_of
+from protofission.training.embed import Images, ViewCounts, embed
 from protofission.training.experiment import Experiment
 from protofission.training.state import load_weights
 
@@ -53,7 +53,8 @@ def cached_trunk(
     )
     encoder = trunk.load()
     images = Images(spec.dataset, sets, views)
-    key = fingerprint(fingerprint_of(images.parts), encoder.fingerprint, views, counts.counts())
+    images = replace(images, known_fingerprint=images.fingerprint())
+    key = fingerprint(images.fingerprint(), encoder.fingerprint, views, counts.counts())
     store = embed(
         images,
         trunk,
@@ -68,7 +69,8 @@ def cached_trunk(
 
 
 RANDOM = ("weak", "strong", "simclr")
-CHUNK = 64
+TRUNK_CHUNK = 64
+"""Images that a trunk takes at once."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Trunk(Encoder):
 
     def __init__(self, spec: TrunkSpec, backbone: Backbone) -> None:
         as_they_are = Preprocessing(spec.size, spec.size, spec.channels)
-        super().__init__(spec.source, as_they_are, backbone.num_features, CHUNK)
+        super().__init__(spec.source, as_they_are, backbone.num_features, TRUNK_CHUNK)
         self.backbone = backbone
         options = {**dataclasses.asdict(spec.backbone), "weights": None}
         self.fingerprint = encoder_fingerprint(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -19,8 +17,10 @@ from protofission.core.errors import InputError, printable, require
 from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec, fetch
 from protofission.models.heads import sizes_of
 from protofission.system.json_files import typed
+from protofission.system.locks import LOCK_FILE, folder_lock
 from protofission.system.paths import path_of
-from protofission.system.whole_files import locked, written_whole
+from protofission.system.whole_files import whole_file
+from protofission.triage.bundle_card import card_lines, numbered_subclasses
 from protofission.triage.bundle_files import (
     FORMAT,
     MANIFEST,
@@ -36,7 +36,7 @@ from protofission.triage.bundle_files import (
     sealed,
     specs_of,
 )
-from protofission.triage.calibrated_model import CHUNK, Recognizer, Verdicts, judge
+from protofission.triage.calibrated_model import JUDGED_AT_ONCE, Recognizer, Verdicts, judge
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Bundle:
         """A bundle in which sub-classes and clusters are numbered where no names are given."""
         novel = range(1, _clusters(recognizer) + 1)
         if subclass_names is None:
-            subclass_names = [_numbered(name, recognizer.slots) for name in class_names]
+            subclass_names = [numbered_subclasses(name, recognizer.slots) for name in class_names]
         if cluster_names is None:
             cluster_names = [f"novel {i}" for i in novel]
         return Bundle(
@@ -159,7 +159,9 @@ class Bundle:
         )
         rows = torch.from_numpy(array.astype(np.float32))
         device = self.recognizer.threshold.device
-        found = judge(self.recognizer, (some.to(device) for some in torch.split(rows, CHUNK)))
+        found = judge(
+            self.recognizer, (some.to(device) for some in torch.split(rows, JUDGED_AT_ONCE))
+        )
         return Verdicts(*(column.cpu() for column in found))
 
     def save(self, folder: Path | str) -> None:
@@ -172,9 +174,9 @@ class Bundle:
         manifest = self._manifest(parts)
         check_destination(folder)
         try:
-            with locked(folder), ExitStack() as files:
+            with folder_lock(folder), ExitStack() as files:
                 for name, content in ((MANIFEST, manifest), *parts.items()):
-                    files.enter_context(written_whole(folder / name)).write_bytes(content)
+                    files.enter_context(whole_file(folder / name)).write_bytes(content)
                 # Files take their names when the stack is left, the last first, MANIFEST last.
                 (folder / MANIFEST).unlink(missing_ok=True)
         except OSError as error:
@@ -193,7 +195,7 @@ class Bundle:
         folder = path_of(folder)
         shown = printable(str(folder))
         if not (folder / MANIFEST).exists():
-            begun = (folder / ".lock").exists()
+            begun = (folder / LOCK_FILE).exists()
             raise InputError(
                 f"{shown} is unfinished, its bundle was being saved: fit the model again."
                 if begun
@@ -211,43 +213,8 @@ class Bundle:
         raise InputError(f"{shown} was made by a newer protofission (format {manifest}): update.")
 
     def card_lines(self) -> list[str]:
-        """What a person wants to know of it, line by line."""
-        recognizer, facts = self.recognizer, self.encoder_facts
-        adapter, head = specs_of(recognizer.model)
-        threshold = float(recognizer.threshold)
-        known, novel, side = len(self.class_names), len(self.cluster_names), facts.get("size", "?")
-        clusters = f" and {novel} novel cluster{'s' * (novel != 1)}" if novel else ""
-        model = {
-            "encoder": f"{self.encoder_spec.source}, {facts['num_features']} features of images of "
-            f"{side} x {side} pixels",
-            "adapter": adapter.kind,
-            "head": f"{head.kind}, prototypes of a class: {head.slots}",
-            "accepted": f"from an ID score of {threshold:.4g} on"
-            if threshold > -math.inf
-            else "every image",
-            "temperature of probabilities": float(recognizer.temperature),
-            "held-out scores, kept to tell drift": len(self.calibration),
-        }
-        classes = {
-            name: f"sub-classes 1 to {len(own)}"
-            if own == _numbered(name, len(own))
-            else ", ".join(own)
-            for name, own in zip(self.class_names, self.subclass_names, strict=True)
-        }
-        groups = [
-            ("model", model),
-            ("classes", classes if recognizer.slots > 1 else list(classes)),
-            ("novel clusters", list(self.cluster_names)),
-            *self.card.items(),
-        ]
-        lines = [
-            f"A model of {known} known class{'es' * (known != 1)}{clusters}, made by protofission "
-            f"{self.version}."
-        ]
-        for title, group in groups:
-            inside = _indented(group, "  ")
-            lines += ["", title[:1].upper() + title[1:], *inside] if inside else []
-        return [printable(line) for line in lines]
+        """The card as lines of text, with the facts of the model and its classes."""
+        return card_lines(self)
 
     def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
         adapter, head = specs_of(self.recognizer.model)
@@ -297,32 +264,6 @@ def _of(manifest: Manifest, folder: Path) -> Bundle:
     )
 
 
-def _numbered(name: str, slots: int) -> tuple[str, ...]:
-    """The sub-classes of a class that nobody named."""
-    return tuple(f"{name} / {number}" for number in range(1, slots + 1))
-
-
 def _clusters(recognizer: Recognizer) -> int:
     """Heads that stand for novel clusters."""
     return (sizes_of(recognizer.model.head).classes - recognizer.num_seen) * recognizer.clusters
-
-
-def _indented(value: Any, indent: str) -> list[str]:
-    """The parts of a card, a line each; those of a part stand further to the right."""
-    if not isinstance(value, dict):
-        parts = value if isinstance(value, list) else [value]
-        return [f"{indent}{_text(part)}" for part in parts if part is not None]
-    lines = []
-    for key, part in value.items():
-        inside = _indented(part, f"{indent}  ")
-        if isinstance(part, dict | list) and inside:
-            lines += [f"{indent}{key}:", *inside]
-        elif inside:
-            lines.append(f"{indent}{key}: {_text(part)}")
-    return lines
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value)

@@ -25,8 +25,9 @@ from protofission.models.heads import HeadSpec, spec_of
 from protofission.models.model import Model
 from protofission.models.weight_files import first_few
 from protofission.system.json_files import parsed_json, to_json, typed
+from protofission.system.locks import LOCK_FILE
+from protofission.system.partial_files import is_partial
 from protofission.system.plain_files import read_plain
-from protofission.system.whole_files import is_partial
 from protofission.triage.calibrated_model import Recognizer
 
 FORMAT = 1
@@ -211,10 +212,10 @@ def check_destination(folder: Path) -> None:
     shown = printable(str(folder))
     require(folder.is_dir() or not folder.exists(), f"{shown} is a file: name a folder.")
     here = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    ours = (*PARTS, MANIFEST, ".lock")
+    ours = (*PARTS, MANIFEST, LOCK_FILE)
     alone = all(name in ours or is_partial(folder / name) for name in here)
     require(
-        not here or (alone and ".lock" in here) or _is_bundle(folder),
+        not here or (alone and LOCK_FILE in here) or _is_bundle(folder),
         f"{shown} holds other things ({first_few(here)}): name a new folder for the bundle.",
     )
 

@@ -1,4 +1,4 @@
-"""What a fitted model says of an image: class, probability, sub-class, ID score, decision."""
+"""A fitted model: features in; class, probability, sub-class, ID score and decision out."""
 
 from __future__ import annotations
 
@@ -15,17 +15,12 @@ from protofission.models.model import Model
 
 DECISIONS = ("accept", "reject", "novel")
 ACCEPT, REJECT, NOVEL = range(3)
-CHUNK = 4096
-"""Images that are looked at together."""
-
-
-def unpromised(clusters: bool) -> float:
-    """The threshold where none can be promised: with clusters, what is nearer to one is novel."""
-    return 0.0 if clusters else -torch.inf
+JUDGED_AT_ONCE = 4096
+"""Rows of features that a recognizer judges at once."""
 
 
 class Verdicts(NamedTuple):
-    """One row an image."""
+    """What a model says of N images."""
 
     probs: Tensor
     """(N, S): calibrated probabilities of the known classes, given that it is one of them."""
@@ -42,7 +37,7 @@ class Verdicts(NamedTuple):
 
 
 class Recognizer(nn.Module):
-    """Features of the encoder in, verdicts out.
+    """A model with a temperature and a threshold: features of the encoder in, verdicts out.
 
     An image's ID score is its highest logit among known classes; where there are heads for novel
     ones, by how much that is above the highest of these. An image is accepted from `threshold` on.
@@ -73,17 +68,13 @@ class Recognizer(nn.Module):
         self.register_buffer("temperature", torch.tensor(float(temperature)))
         self.register_buffer("threshold", torch.tensor(float(threshold)))
 
-    def calibrated(self, temperature: float, threshold: float) -> Recognizer:
-        """The same with another temperature and threshold."""
-        return Recognizer(self.model, self.num_seen, temperature, threshold, clusters=self.clusters)
-
     @property
     def slots(self) -> int:
         """V."""
         return sizes_of(self.model.head).slots
 
     def forward(self, features: Tensor) -> Verdicts:
-        """(N, D) features as the encoder gives them to the verdicts on N images."""
+        """Judge N images by their (N, D) features, as the encoder gives them."""
         output = self.model(features)
         logits, seen = output.logits, self.num_seen
         known, novel = logits[:, :seen], logits[:, seen:]
@@ -110,13 +101,13 @@ class Recognizer(nn.Module):
 
 @torch.no_grad()
 def judge(recognizer: Recognizer, chunks: Iterable[Tensor]) -> Verdicts:
-    """The verdicts on many images, by chunks of their features."""
+    """Judge many images by chunks of their features."""
     found = [recognizer(some) for some in chunks]
     return Verdicts(*(torch.cat(column) for column in zip(*found, strict=True)))
 
 
 def slot_use(recognizer: Recognizer, verdicts: Verdicts) -> Tensor:
-    """(S, V): how many accepted images each prototype claims."""
+    """(S, V): the number of accepted images that each prototype claims."""
     accepted, slots = verdicts.decisions == ACCEPT, recognizer.slots
     places = verdicts.classes[accepted] * slots + verdicts.subclasses[accepted]
     size = recognizer.num_seen * slots

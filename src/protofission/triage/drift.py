@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from protofission.core.calibration import Drift, drift_test, percent
-from protofission.core.calibration import images as counted
 from protofission.core.errors import printable, require
-from protofission.data.readers.image_cache import Progress
+from protofission.core.number_words import images as counted
+from protofission.core.number_words import percent
+from protofission.core.progress import Progress
+from protofission.core.score_drift import Drift, drift_test
 from protofission.system.paths import path_of, paths_of
 from protofission.triage.calibrated_model import ACCEPT, DECISIONS
 from protofission.triage.prediction_blocks import Work

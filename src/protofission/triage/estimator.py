@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, Self, cast
 
@@ -24,10 +22,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from protofission.core.calibration import best_temperature, conformal_threshold, images_needed
 from protofission.core.checks import MOST
 from protofission.core.errors import require
-from protofission.core.threaded_products import without_rounding
 from protofission.core.threads import one_thread
 from protofission.data.augment.feature_views import FeatureViews
 from protofission.data.image_sets import TrainingData
@@ -35,14 +31,15 @@ from protofission.models.adapters import Adapter
 from protofission.models.model import Model
 from protofission.triage.calibrated_model import (
     ACCEPT,
-    CHUNK,
+    JUDGED_AT_ONCE,
     Recognizer,
     Verdicts,
     judge,
     slot_use,
-    unpromised,
 )
-from protofission.triage.quick_training import Learning, held_out, learned
+from protofission.triage.calibration import calibrate, hold_out
+from protofission.triage.independent_rows import compute_rows, row_by_row
+from protofission.triage.quick_training import QuickTraining, train_quickly
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -91,8 +88,8 @@ class PrototypeFissionClassifier(
         n_held_out_: labels that were held out.
         subclass_usage_: (classes, prototypes), the share of each prototype in the accepted rows of
             its class, of all rows that `fit` got; 0 for a class of which none was accepted.
-        mean_, scale_: of the features; rows are standardised first.
-        recognizer_: what judges standardised rows, a torch module.
+        mean_, scale_: of the features; rows are standardized first.
+        recognizer_: what judges standardized rows, a torch module.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
     """
 
@@ -140,27 +137,27 @@ class PrototypeFissionClassifier(
         )
         self.n_novel_ = int(self.n_novel)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        wanted = max(math.ceil(HELD_OUT * len(labels)), images_needed(float(self.keep)))
-        held = held_out(labels, wanted, seed)
-        learns = np.ones(len(free), bool)
-        learns[~free] = ~held
+        held = hold_out(labels, HELD_OUT, float(self.keep), seed, apart=False)
+        learns = free.copy()
+        learns[np.flatnonzero(~free)[held.training]] = True
         self.mean_, self.scale_ = features[learns].mean(0), features[learns].std(0)
         self.scale_[self.scale_ <= 1e-12 * np.abs(self.mean_)] = 1.0  # constant, but for rounding
-        rows, classes = self._standardised(features), torch.from_numpy(labels)
+        rows, classes = self._standardize(features), torch.from_numpy(labels)
         labeled, pool = rows[~free], rows[free]
         with one_thread():
-            model = self._learned(labeled[~held].float(), classes[~held], pool.float(), seed)
+            own = labeled[held.training].float(), classes[held.training]
+            model = self._train(*own, pool.float(), seed)
             clusters = self.n_novel_ > 0
             self.recognizer_ = Recognizer(model, len(self.classes_), clusters=clusters).double()
-            _fold_standardisation(cast(Adapter, model.backbone))
-            self._calibrate(labeled[held], labels[held])
-            use = slot_use(self.recognizer_, self._judged(rows)).double()
+            _fold_standardization(cast(Adapter, model.backbone))
+            self._calibrate(labeled[held.calibrating], labels[held.calibrating])
+            use = slot_use(self.recognizer_, self._judge(rows)).double()
             self.subclass_usage_ = (use / use.sum(1, keepdim=True).clamp_min(1)).numpy()
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """(n,): the class of each row; `unlabeled` where it is of none, unless `reject=False`."""
-        found = self._judged(self._rows(X))
+        found = self._judge(self._rows(X))
         names = self.classes_[found.classes.numpy()]
         if not self.reject:
             return cast(NDArray[Any], names)
@@ -173,7 +170,7 @@ class PrototypeFissionClassifier(
 
     def predict_proba(self, X: ArrayLike) -> Floats:  # noqa: N803
         """(n, classes): calibrated probabilities of the known classes, if it is one of them."""
-        return cast(Floats, self._judged(self._rows(X)).probs.numpy())
+        return cast(Floats, self._judge(self._rows(X)).probs.numpy())
 
     def decision_function(self, X: ArrayLike) -> Floats:  # noqa: N803
         """(n, classes): logarithms of the probabilities; of two classes (n,), that of the odds."""
@@ -184,11 +181,11 @@ class PrototypeFissionClassifier(
 
     def score_samples(self, X: ArrayLike) -> Floats:  # noqa: N803
         """(n,): higher is more like a known class; a row is accepted from `threshold_` on."""
-        return cast(Floats, self._judged(self._rows(X)).id_scores.numpy())
+        return cast(Floats, self._judge(self._rows(X)).id_scores.numpy())
 
     def predict_subclass(self, X: ArrayLike) -> Ints:  # noqa: N803
         """(n,): the number of the nearest prototype of the likeliest known class."""
-        return cast(Ints, self._judged(self._rows(X)).subclasses.numpy())
+        return cast(Ints, self._judge(self._rows(X)).subclasses.numpy())
 
     def predict_cluster(self, X: ArrayLike) -> Ints:  # noqa: N803
         """(n,): the novel class of each row, in [0, n_novel); -1 where it is of a known class."""
@@ -196,12 +193,12 @@ class PrototypeFissionClassifier(
         require(
             self.n_novel_ > 0, "No novel class was looked for: set n_novel above 0 and fit again."
         )
-        return cast(Ints, self._judged(rows).clusters.numpy())
+        return cast(Ints, self._judge(rows).clusters.numpy())
 
     def transform(self, X: ArrayLike) -> Floats:  # noqa: N803
         """(n, width): the features in which rows are compared with prototypes."""
         rows = self._rows(X)
-        return cast(Floats, _in_chunks(self.recognizer_.model.backbone, rows).numpy())
+        return cast(Floats, compute_rows(self.recognizer_.model.backbone, rows).numpy())
 
     def score(
         self,
@@ -249,15 +246,15 @@ class PrototypeFissionClassifier(
         return np.asarray((targets == self.unlabeled) | (targets == str(self.unlabeled)), bool)
 
     def _rows(self, X: ArrayLike) -> Tensor:  # noqa: N803
-        """(n, D): rows from a user, checked and standardised."""
+        """(n, D): rows from a user, checked and standardized."""
         check_is_fitted(self)
-        return self._standardised(validate_data(self, X, dtype=np.float64, reset=False))
+        return self._standardize(validate_data(self, X, dtype=np.float64, reset=False))
 
-    def _standardised(self, features: Floats) -> Tensor:
+    def _standardize(self, features: Floats) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray((features - self.mean_) / self.scale_))
 
-    def _learned(self, labeled: Tensor, labels: Tensor, pool: Tensor, seed: int) -> Model:
-        """The model of the method for what there is."""
+    def _train(self, labeled: Tensor, labels: Tensor, pool: Tensor, seed: int) -> Model:
+        """Train ORCA with fission on labels and a pool, or without a pool a supervised method."""
         known = len(self.classes_)
         if len(pool):
             self.method_, heads = "orca+pf", known + (self.n_novel_ or known)  # room for strangers
@@ -266,18 +263,19 @@ class PrototypeFissionClassifier(
         # training wants a pool, even of a method that does not look at it
         data = TrainingData(labeled, labels, pool if len(pool) else labeled, known, heads)
         sizes = (int(self.prototypes), int(self.width), int(self.steps))
-        return learned(Learning(self.method_, *sizes, seed), data, FeatureViews.of(labeled, pool))
+        settings = QuickTraining(self.method_, *sizes, seed)
+        return train_quickly(settings, data, FeatureViews.of(labeled, pool))
 
     def _calibrate(self, rows: Tensor, labels: Ints) -> None:
         """Set temperature and threshold by rows that were not learned from."""
         self.n_held_out_ = len(labels)
-        self.temperature_, self.threshold_ = 1.0, -math.inf
+        logits, scores = np.zeros((0, len(self.classes_))), np.zeros(0)
         if len(labels):
-            self.temperature_ = float(best_temperature(self._logits(rows).numpy(), labels))
-            scores = self._judged(rows).id_scores.numpy()
-            self.threshold_ = float(conformal_threshold(scores, float(self.keep)))
-        if self.threshold_ == -math.inf:
-            self.threshold_ = unpromised(self.n_novel_ > 0)
+            logits, scores = self._logits(rows).numpy(), self._judge(rows).id_scores.numpy()
+        promised = calibrate(self.recognizer_, logits, labels, scores, float(self.keep))
+        self.temperature_ = float(self.recognizer_.temperature)
+        self.threshold_ = float(self.recognizer_.threshold)
+        if not promised.rank:
             then = (
                 "novel is what is nearest to a novel class" if self.n_novel_ else "none is rejected"
             )
@@ -287,38 +285,19 @@ class PrototypeFissionClassifier(
                 UserWarning,
                 stacklevel=3,
             )
-        self.recognizer_.temperature.fill_(self.temperature_)
-        self.recognizer_.threshold.fill_(self.threshold_)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """(n, classes): of the known classes, before the temperature."""
         model, known = self.recognizer_.model, len(self.classes_)
-        return _in_chunks(lambda some: model(some).logits[:, :known], rows)
+        return compute_rows(lambda some: model(some).logits[:, :known], rows)
 
-    def _judged(self, rows: Tensor) -> Verdicts:
-        with _each_row_alone():
-            return judge(self.recognizer_, torch.split(rows, CHUNK))
-
-
-@contextmanager
-def _each_row_alone() -> Iterator[None]:
-    """Compute so that a row's results do not depend on the rows beside it, down to the last bit.
-
-    Sums are exact, and all else is computed on one thread: the share of another would end at some
-    other place, where a processor may round differently.
-    """
-    with one_thread(), without_rounding(), torch.no_grad():
-        yield
-
-
-def _in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """A function of rows, for many of them."""
-    with _each_row_alone():
-        return torch.cat([function(some) for some in torch.split(rows, CHUNK)])
+    def _judge(self, rows: Tensor) -> Verdicts:
+        with row_by_row():
+            return judge(self.recognizer_, torch.split(rows, JUDGED_AT_ONCE))
 
 
 @torch.no_grad()
-def _fold_standardisation(adapter: Adapter) -> None:
+def _fold_standardization(adapter: Adapter) -> None:
     """Let an adapter's linear map do what its mean and deviation did, which become 0 and 1."""
     layer = cast(nn.Linear, adapter.layers[0])
     layer.weight.div_(adapter.deviation)

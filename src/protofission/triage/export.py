@@ -21,9 +21,9 @@ from protofission.data.image_sets import floats
 from protofission.models.encoders import Encoder
 from protofission.models.encoders.base import reason_of
 from protofission.models.encoders.onnx_network import OnnxEncoder
-from protofission.system.optional_libraries import needed
+from protofission.system.optional_libraries import import_optional
 from protofission.system.paths import path_of
-from protofission.system.whole_files import written_whole
+from protofission.system.whole_files import whole_file
 from protofission.triage.bundle import Bundle
 from protofission.triage.bundle_files import adapter_of
 from protofission.triage.calibrated_model import ACCEPT, DECISIONS, NOVEL, REJECT, Recognizer
@@ -61,7 +61,7 @@ def export(
     require(path.suffix == ".onnx", f"{shown} must end in .onnx.")
     require(not path.exists(), f"{shown} is there already: name another file.")
     for module in ("onnx", "onnxscript", "onnxruntime"):
-        needed(module, "export", "An .onnx file")
+        import_optional(module, "export", "An .onnx file")
     wanted = input == "images"
     graph = _Graph(bundle, bundle.encoder(allow_download=allow_download) if wanted else None)
     content = _converted(graph, {**_metadata(bundle), "input": input})
@@ -72,7 +72,7 @@ def export(
         'export with input="features", or another encoder.',
     )
     try:
-        with written_whole(path) as partial:
+        with whole_file(path) as partial:
             partial.write_bytes(content)
     except OSError as error:
         raise InputError(f"{shown} cannot be written: {error.strerror or error}.") from None
@@ -175,7 +175,7 @@ def _converted(graph: _Graph, metadata: dict[str, Any]) -> bytes:
 @torch.no_grad()
 def _largest_gap(graph: _Graph, content: bytes) -> float:
     """By how much what the file says is wrong; where two are equally near, either is right."""
-    runtime = needed("onnxruntime", "export", "An .onnx file")
+    runtime = import_optional("onnxruntime", "export", "An .onnx file")
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # what is fatal is raised, and the rest is noise
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -19,18 +19,19 @@ from protofission.core.cluster_count import LABELS, Count
 from protofission.core.errors import InputError, printable, require
 from protofission.core.options import override
 from protofission.data.image_sets import ImageSets
-from protofission.data.readers.image_cache import processors
 from protofission.data.store.manifest import fingerprint
 from protofission.data.store.stored_views import StoredViews
 from protofission.models.encoders import DEFAULT, EncoderSpec, fetch, find_encoder
 from protofission.system.console import print_line, progress_bar, stages
+from protofission.system.locks import folder_lock
 from protofission.system.paths import path_of
-from protofission.system.whole_files import locked
-from protofission.training.embed import Images, ViewCounts, embed, fingerprint_of
+from protofission.system.processors import processors
+from protofission.training.embed import Images, ViewCounts, embed
 from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import DECISIONS, slot_use
-from protofission.triage.fit_data import Material, gather
-from protofission.triage.fit_model import FitOptions, Fitted, check_pool, fit_rows, health, hold_out
+from protofission.triage.calibration import hold_out
+from protofission.triage.fit_data import FitData, load_fit_data
+from protofission.triage.fit_model import FitOptions, Fitted, check_pool, fit_rows, health
 from protofission.triage.page import write_triage_page
 from protofission.triage.prediction_table import Names, Row, rows_of, write_rows
 
@@ -82,13 +83,14 @@ def fit(
         loaded = spec.load()
         with stages(console) as stage:
             reading = (partial(stage, f"reading {what}") for what in ("labeled images", "the pool"))
-            material = gather(labeled, unlabeled, loaded.decode, work, *reading)
-        for finding in material.findings:
+            data = load_fit_data(labeled, unlabeled, loaded.decode, *reading)
+        for finding in data.findings:
             print_line(console, finding)
-        check_pool(int((~material.repeated).sum()), options)
-        _check_counting(material, options)
-        images = Images("fit", ImageSets(material.images), "natural")
-        place = _place(work, images, loaded.fingerprint, options.seed, console)
+        check_pool(int((~data.repeated).sum()), options)
+        _check_counting(data, options)
+        known = data.fingerprint()
+        images = Images("fit", ImageSets(data.images), "natural", known_fingerprint=known)
+        place = _place(work, known, loaded.fingerprint, options.seed, console)
         with progress_bar(console, "embedding") as progress:
             store = embed(
                 images,
@@ -100,9 +102,9 @@ def fit(
                 encoder=loaded,
                 progress=progress,
             )
-        fitted = _fitted(StoredViews(store), material, store.plan.item[0], options, console)
-        bundle = _bundle(fitted, material, spec, loaded.describe(), options)
-        _write(bundle, fitted, material, work / "model", console, command)
+        fitted = _fitted(StoredViews(store), data, store.plan.item[0], options, console)
+        bundle = _bundle(fitted, data, spec, loaded.describe(), options)
+        _write(bundle, fitted, data, work / "model", console, command)
         (work / "model").replace(out)
     for text in sentences(fitted):
         print_line(console, text)
@@ -114,7 +116,7 @@ def fit(
 def _working_in(work: Path) -> Iterator[None]:
     """A folder to work in, gone at the end; after an error it stays if anything is embedded."""
     made = [folder for folder in work.parents if not folder.exists()]
-    with locked(work):
+    with folder_lock(work):
         try:
             yield
         except BaseException:
@@ -127,12 +129,12 @@ def _working_in(work: Path) -> Iterator[None]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _check_counting(material: Material, options: FitOptions) -> None:
+def _check_counting(data: FitData, options: FitOptions) -> None:
     """Refuse to count novel classes by classes of too few labels, before the long work."""
     if options.discover != "auto":
         return
-    held = hold_out(material.labels, options.held_out, options.keep, options.seed)
-    names, labels = material.images.class_names, material.labels
+    held = hold_out(data.labels, options.held_out, options.keep, options.seed)
+    names, labels = data.images.class_names, data.labels
     fewest = int(np.bincount(labels[held.training], minlength=len(names)).argmin())
     own = held.training[labels[held.training] == fewest]
     require(
@@ -143,9 +145,9 @@ def _check_counting(material: Material, options: FitOptions) -> None:
     )
 
 
-def _place(work: Path, images: Images, encoder: str, seed: int, console: Console) -> Path:
-    """The folder of the store; those of other images or options are dropped."""
-    key = fingerprint(fingerprint_of(images.parts), encoder, seed)[:16]
+def _place(work: Path, images: str, encoder: str, seed: int, console: Console) -> Path:
+    """The folder of the store, by fingerprints; those of other images or options are dropped."""
+    key = fingerprint(images, encoder, seed)[:16]
     place = work / f"store-{key}"
     for other in work.glob("store-*"):
         if other != place:
@@ -168,41 +170,41 @@ def sentences(fitted: Fitted) -> list[str]:
 
 
 def _fitted(
-    views: StoredViews, material: Material, width: int, options: FitOptions, console: Console
+    views: StoredViews, data: FitData, width: int, options: FitOptions, console: Console
 ) -> Fitted:
-    rows, labeled = torch.arange(len(material.images.labels)), material.num_labeled
+    rows, labeled = torch.arange(len(data.images.labels)), data.num_labeled
     with stages(console) as stage:
         return fit_rows(
             views,
             rows[:labeled],
-            material.labels,
+            data.labels,
             rows[labeled:],
             width,
             options,
-            learn_from=~material.repeated,
+            learn_from=~data.repeated,
             progress=stage,
         )
 
 
 def _bundle(
     fitted: Fitted,
-    material: Material,
+    data: FitData,
     spec: EncoderSpec,
     facts: dict[str, Any],
     options: FitOptions,
 ) -> Bundle:
-    names = material.images.class_names
-    labeled = np.bincount(material.labels, minlength=len(names)).tolist()
+    names = data.images.class_names
+    labeled = np.bincount(data.labels, minlength=len(names)).tolist()
     promised, strangers = fitted.guarantee, fitted.strangers
     card = {
         "data": {
             "labeled": dict(zip(names, labeled, strict=True)),
-            "pool": len(material.pool_paths),
+            "pool": len(data.pool_paths),
             "held out": {
                 "to choose and for probabilities": len(fitted.held.choosing),
                 "for the threshold": len(fitted.held.calibrating),
             },
-            "findings": list(material.findings),
+            "findings": list(data.findings),
         },
         "training": {
             "method": fitted.method,
@@ -246,7 +248,7 @@ def _finite(value: Any) -> Any:
 def _write(
     bundle: Bundle,
     fitted: Fitted,
-    material: Material,
+    data: FitData,
     folder: Path,
     console: Console,
     command: str,
@@ -254,8 +256,8 @@ def _write(
     shutil.rmtree(folder, ignore_errors=True)
     bundle.save(folder)
     names = Names(bundle.class_names, bundle.subclass_names, bundle.cluster_names)
-    rows = rows_of(material.pool_paths, fitted.pool, names)
-    rows += [Row(path, error=reason) for path, reason in material.unreadable.items()]
+    rows = rows_of(data.pool_paths, fitted.pool, names)
+    rows += [Row(path, error=reason) for path, reason in data.unreadable.items()]
     write_rows(folder / "triage.csv", rows, "csv")
     try:
         write_rows(folder / "triage.parquet", rows, "parquet")
@@ -264,10 +266,10 @@ def _write(
     write_triage_page(
         folder / PAGE,
         fitted,
-        material.images.pixels[material.num_labeled :],
+        data.pool_pixels,
         bundle.class_names,
         bundle.subclass_names,
         bundle.cluster_names,
-        material.findings,
+        data.findings,
         command,
     )

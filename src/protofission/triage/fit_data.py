@@ -1,4 +1,4 @@
-"""Labeled images and a pool, read, checked and put together for a fit."""
+"""The images of a fit: labeled ones and a pool, read, checked and joined without a copy."""
 
 from __future__ import annotations
 
@@ -10,29 +10,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protofission.core.errors import InputError, printable, require
-from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
-from protofission.data.readers.image_cache import Progress, digest
+from protofission.core.errors import printable, require
+from protofission.core.progress import Progress
+from protofission.data.image_sets import NO_LABEL, ImageSet, Labels, PixelRows
 from protofission.data.readers.image_folders import load_folder
-from protofission.data.store.manifest import npy_header
-from protofission.system.plain_files import open_plain
-from protofission.system.whole_files import written_whole
+from protofission.data.store.manifest import fingerprint
+from protofission.data.store.mapped_arrays import JoinedRows
 
 FEW = 10
 """A class with fewer labeled images is called small."""
-BLOCK = 1024
-"""Images that are copied at a time."""
 MOST_CLASSES = 1000
 """With more, a step of training on a CPU takes seconds and gigabytes."""
 
 
 @dataclass(frozen=True)
-class Material:
-    """What a fit learns from."""
+class FitData:
+    """The images that a fit learns from, and what was found in them."""
 
     images: ImageSet
     """The labeled images that are used, then every image of the pool that could be read."""
     num_labeled: int
+    pool_pixels: PixelRows
     repeated: NDArray[np.bool_]
     """(pool,): which images of the pool are among the labeled ones too; nobody learns from them."""
     unreadable: dict[str, str]
@@ -50,15 +48,21 @@ class Material:
         """Of the images of the pool."""
         return self.images.paths[self.num_labeled :]
 
+    def fingerprint(self) -> str:
+        """Fingerprint of all pixels and labels, by the digests of the images."""
+        images = self.images
+        return fingerprint(
+            images.pixels.shape, images.pixel_digests(), images.labels.tolist(), images.class_names
+        )
 
-def gather(
+
+def load_fit_data(
     labeled: Path,
     pool: Path,
     size: int,
-    folder: Path,
     progress: Progress | None = None,
     pool_progress: Progress | None = None,
-) -> Material:
+) -> FitData:
     """Read and check two folders or lists.
 
     Of labeled images that are the same one is used, and none where their labels contradict each
@@ -66,7 +70,6 @@ def gather(
 
     Args:
         size: the side at which images are decoded.
-        folder: where the pixels of all of them are put.
         progress: called with the labeled files that are read, and all; so `pool_progress`.
     """
     known, about_known = load_folder(labeled, size, progress=progress)
@@ -76,30 +79,25 @@ def gather(
         "with a column of labels.",
     )
     others, about_pool = load_folder(pool, size, unlabeled=True, progress=pool_progress)
-    digests = [digest(image) for image in known.pixels]
+    digests = known.pixel_digests()
     used, findings = _used(known, digests)
     rest = np.flatnonzero(known.labels == NO_LABEL)
     labels, names = _renumbered(known, used, findings)
-    pool_digests = [digests[place] for place in rest] + [digest(i) for i in others.pixels]
-    seen = {digests[place] for place in used}
-    repeated = np.array([found in seen for found in pool_digests])
-    pixels = _together(
-        [
-            (known.pixels, used),
-            (known.pixels, rest),
-            (others.pixels, np.arange(len(others.labels))),
-        ],
-        folder / "pixels.npy",
-    )
+    used_digests = tuple(digests[place] for place in used)
+    pool_digests = (*(digests[place] for place in rest), *others.pixel_digests())
+    repeated = np.isin(pool_digests, used_digests)
+    pool_rows = [(known.pixels, rest), (others.pixels, np.arange(len(others.labels)))]
     images = ImageSet(
-        pixels,
+        JoinedRows([(known.pixels, used), *pool_rows]),
         np.concatenate([labels, np.full(len(pool_digests), NO_LABEL)]),
         names,
         paths=tuple(known.paths[place] for place in (*used, *rest)) + others.paths,
+        digests=used_digests + pool_digests,
     )
-    return Material(
+    return FitData(
         images,
         len(used),
+        JoinedRows(pool_rows),
         repeated,
         dict(about_pool.left_out),
         (
@@ -179,21 +177,3 @@ def _repeated(count: int) -> list[str]:
         else "images of the pool are labeled ones"
     )
     return [f"{count:,} {what} too; nothing is learned from {'it' if count == 1 else 'them'}."]
-
-
-def _together(
-    parts: Sequence[tuple[NDArray[np.uint8], NDArray[np.int64]]], path: Path
-) -> NDArray[np.uint8]:
-    """Some images of several sets as one memory-mapped array."""
-    shape = (sum(len(places) for _, places in parts), *parts[0][0].shape[1:])
-    header = npy_header("|u1", shape)
-    try:
-        with written_whole(path) as partial, partial.open("wb") as file:
-            file.write(header)
-            for pixels, places in parts:
-                for first in range(0, len(places), BLOCK):
-                    file.write(pixels[places[first : first + BLOCK]].tobytes())
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-    with open_plain(path) as file:
-        return np.memmap(file, np.uint8, "r", len(header), shape)

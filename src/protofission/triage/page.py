@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from protofission import __version__
 from protofission.core.errors import printable
+from protofission.data.image_sets import PixelRows
 from protofission.pages.contact_sheets import Sheet, Strip, picture_row, png_uri
 from protofission.pages.template import render
 from protofission.system.whole_files import write_text
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, slot_use
 from protofission.triage.fit_model import Fitted, health
 
-Pixels = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
 SHOWN = 30
@@ -55,7 +55,7 @@ class Pool:
 def write_triage_page(
     path: Path,
     fitted: Fitted,
-    pixels: Pixels,
+    pixels: PixelRows,
     class_names: Sequence[str],
     subclass_names: Sequence[Sequence[str]],
     cluster_names: Sequence[str],
@@ -102,7 +102,9 @@ def _counts(pool: Pool) -> dict[str, Any]:
     }
 
 
-def _class_sheet(pool: Pool, pixels: Pixels, number: int, name: str, parts: Sequence[str]) -> Sheet:
+def _class_sheet(
+    pool: Pool, pixels: PixelRows, number: int, name: str, parts: Sequence[str]
+) -> Sheet:
     own = pool.classes == number
     accepted = np.flatnonzero(own & (pool.decisions == ACCEPT))
     refused = np.flatnonzero(own & (pool.decisions != ACCEPT))
@@ -127,14 +129,14 @@ def _class_sheet(pool: Pool, pixels: Pixels, number: int, name: str, parts: Sequ
     return Sheet(f"{name} · {len(accepted):,} accepted", tuple(filter(None, strips)), "")
 
 
-def _cluster_sheet(pool: Pool, pixels: Pixels, number: int, name: str) -> Sheet:
+def _cluster_sheet(pool: Pool, pixels: PixelRows, number: int, name: str) -> Sheet:
     members = np.flatnonzero(pool.clusters == number)
     members = members[np.argsort(pool.id_scores[members], kind="stable")]
     strip = _strip("least like a known class", len(members), members, pixels, name)
     return Sheet(f"{name} · {len(members):,} images", (strip,) if strip else (), "")
 
 
-def _strip(label: str, count: int, members: Ints, pixels: Pixels, name: str) -> Strip | None:
+def _strip(label: str, count: int, members: Ints, pixels: PixelRows, name: str) -> Strip | None:
     shown = members[:PLACES]
     if not len(shown):
         return None

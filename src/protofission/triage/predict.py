@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, overload
 
 from protofission.core.errors import printable, require
-from protofission.data.readers.image_cache import Progress
+from protofission.core.progress import Progress
 from protofission.system.paths import path_of, paths_of
 from protofission.triage.calibrated_model import DECISIONS
 from protofission.triage.prediction_blocks import Work

@@ -6,9 +6,9 @@ depend on its images and the model, and on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,15 +19,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from protofission.core.errors import InputError, printable, require
+from protofission.core.progress import Progress
+from protofission.core.threads import one_thread
 from protofission.data.image_sets import floats
 from protofission.data.readers.decode import Decoding, RefusedError, decode, quiet_pillow
 from protofission.data.readers.file_listing import content_of
-from protofission.data.readers.image_cache import Progress, processors
 from protofission.data.store.manifest import Features, fingerprint
 from protofission.data.store.mapped_arrays import release
 from protofission.data.store.reader import Store
 from protofission.models.encoders import Encoder
-from protofission.system.worker_processes import SHORT, Away, begin_worker, check_processes, in_turn
+from protofission.system.processors import processors
+from protofission.system.worker_processes import (
+    SHORT,
+    WorkerTask,
+    check_processes,
+    initialize_worker,
+    run_in_order,
+)
 from protofission.triage.bundle import Bundle
 from protofission.triage.prediction_inputs import (
     File,
@@ -99,7 +107,7 @@ class Work:
         own, spans, block = self.predictor, self.spans[first:], self.inputs.block
         total = sum(span.stop - span.start for span in self.spans)
         done = total - sum(span.stop - span.start for span in spans)
-        away: Away[Span, list[Row]] = Away(
+        by_worker: WorkerTask[Span, list[Row]] = WorkerTask(
             _begin,
             (own.folder, own.decoders, own.bundle.fingerprint),
             _carry_out,
@@ -107,8 +115,10 @@ class Work:
         )
         if progress is not None:
             progress(done, total)
-        with _one_thread():
-            here = in_turn(spans, lambda span: own.rows(block(span)), away, self.processes, SHORT)
+        with one_thread(strictly=True):
+            here = run_in_order(
+                spans, lambda span: own.rows(block(span)), by_worker, self.processes, SHORT
+            )
             with closing(here) as found:
                 for rows in found:
                     yield rows
@@ -207,7 +217,7 @@ _mine: Predictor | InputError | None = None
 
 def _begin(folder: Path, decoders: int, known: str) -> None:
     global _mine
-    begin_worker(threads=1)
+    initialize_worker(threads=1)
     try:
         _mine = Predictor(folder, decoders)
         require(
@@ -222,13 +232,3 @@ def _carry_out(block: InputBlock) -> list[Row]:
     if not isinstance(_mine, Predictor):
         raise _mine or RuntimeError("begun without a model")
     return _mine.rows(block)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -7,9 +7,7 @@ A process that is killed leaves whole lines and at most one torn line, which is 
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
@@ -17,8 +15,9 @@ from pathlib import Path
 
 from protofission.core.errors import InputError, printable
 from protofission.system.json_files import parsed_json
-from protofission.system.plain_files import APPENDED, open_plain, write_all
-from protofission.system.whole_files import is_partial
+from protofission.system.locks import open_locked
+from protofission.system.partial_files import is_partial
+from protofission.system.plain_files import open_plain, write_all
 from protofission.triage.prediction_table import Row, row_of
 
 VERSION = 1
@@ -80,13 +79,13 @@ def journal_of(out: Path) -> Iterator[Journal]:
     """The journal of a file that is to be written; another process is refused meanwhile."""
     path = out.with_name(f".{out.name}.rows")
     with _writing(out):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = _alone(path)
-        if file is None:
+        try:
+            file = open_locked(path)
+        except BlockingIOError:
             raise InputError(
                 f"Another process is writing {printable(str(out))}: wait for it, or name another "
                 "file."
-            )
+            ) from None
     with file:
         for found in path.parent.iterdir():
             if is_partial(found) and found.name.startswith(f".{out.name}."):
@@ -103,22 +102,6 @@ def _writing(out: Path) -> Iterator[None]:
             f"{printable(str(out))} cannot be written ({error.strerror or error}): make room, or "
             "name another file; given again, the same command goes on where it was."
         ) from None
-
-
-def _alone(path: Path) -> FileIO | None:
-    """A file that no other process has; none if one does."""
-    while True:
-        file = open_plain(path, APPENDED)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                return file
-        except BlockingIOError:
-            file.close()
-            return None
-        except FileNotFoundError:
-            pass
-        file.close()  # another process ended meanwhile, and took its journal away
 
 
 def _rows(line: bytes) -> list[Row]:

@@ -27,9 +27,9 @@ import numpy as np
 from protofission.core.errors import InputError, field_types, printable, require, unknown
 from protofission.core.records import NO_CLASS
 from protofission.system.json_files import parsed_json, typed
-from protofission.system.optional_libraries import needed
+from protofission.system.optional_libraries import import_optional
 from protofission.system.plain_files import open_plain
-from protofission.system.whole_files import written_whole
+from protofission.system.whole_files import whole_file
 from protofission.triage.calibrated_model import DECISIONS, Verdicts
 
 Format = Literal["csv", "jsonl", "parquet"]
@@ -133,7 +133,7 @@ def format_of(out: Path | None, wanted: str | None) -> Format:
         "Parquet is no text and wants a file: give --out FILE, or --format csv or jsonl.",
     )
     if found == "parquet":
-        needed("pyarrow.parquet", "parquet", "A Parquet file")
+        import_optional("pyarrow.parquet", "parquet", "A Parquet file")
     return cast(Format, found)
 
 
@@ -151,7 +151,7 @@ def text_of(rows: Iterable[Row], form: Format) -> bytes:
 def write_rows(path: Path, rows: Iterable[Row], form: Format) -> None:
     """Write a file of rows, whole or not at all; no more of them than a part is held in memory."""
     try:
-        with written_whole(path) as partial, partial.open("wb") as file:
+        with whole_file(path) as partial, partial.open("wb") as file:
             if form == "parquet":
                 _write_parquet(file, rows)
             else:
@@ -249,7 +249,7 @@ def _read_json(file: BinaryIO) -> Iterator[Row]:
 
 
 def _read_parquet(file: BinaryIO) -> Iterator[Row]:
-    parquet = needed("pyarrow.parquet", "parquet", "A Parquet file")
+    parquet = import_optional("pyarrow.parquet", "parquet", "A Parquet file")
     for batch in parquet.ParquetFile(file).iter_batches(GROUP, columns=list(COLUMNS)):
         columns = (column.to_pylist() for column in batch.columns)
         for row in map(Row, *columns):
@@ -263,8 +263,8 @@ def _plain(value: Any) -> Any:
 
 
 def _write_parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
-    arrow = needed("pyarrow", "parquet", "A Parquet file")
-    parquet = needed("pyarrow.parquet", "parquet", "A Parquet file")
+    arrow = import_optional("pyarrow", "parquet", "A Parquet file")
+    parquet = import_optional("pyarrow.parquet", "parquet", "A Parquet file")
     kinds = [
         arrow.float32() if c in ("probability", "id_score") else arrow.string() for c in COLUMNS
     ]

@@ -1,18 +1,13 @@
-"""A method trained on what is at hand: sizes of batches and length by the number of images."""
+"""Train a method without tuning: batch sizes by the number of images, one learning rate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from protofission.core.rng import step_rng
+from protofission.core.progress import Progress
 from protofission.data.augment.views import Augmentations
-from protofission.data.image_sets import Labels, TrainingData
+from protofission.data.image_sets import TrainingData
 from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
@@ -21,17 +16,13 @@ from protofission.training.loop import train
 from protofission.training.presets import preset
 from protofission.training.state import start
 
-Progress = Callable[[int, int], None]
-"""Called with the steps that are done, and all."""
-
-
 LEARNING_RATE = 0.03
 """Of all methods: on few images better than ORCA's 0.1."""
 
 
 @dataclass(frozen=True)
-class Learning:
-    """How a method is trained where nobody wants to tune it."""
+class QuickTraining:
+    """The settings of a training that nobody wants to tune."""
 
     method: str = "orca+pf"
     """A name of METHODS."""
@@ -70,33 +61,16 @@ class Learning:
         return replace(head, prototypes=self.prototypes, init=start)
 
 
-def held_out(labels: Labels, wanted: int, seed: int) -> NDArray[np.bool_]:
-    """(L,): which labels are not learned from: so many of them, but half of all at most.
-
-    Of each class its share is held out, and at least one stays.
-    """
-    counts = np.bincount(labels)
-    order = torch.randperm(len(labels), generator=step_rng(seed, 0, "held-out labels")).numpy()
-    order = order[np.argsort(labels[order], kind="stable")]
-    own = labels[order]
-    rank = np.arange(len(labels)) - (np.cumsum(counts) - counts)[own]
-    turn = np.where(rank < counts[own] - 1, (rank + 0.5) / counts[own], np.inf)
-    some = np.argsort(turn, kind="stable")[: min(wanted, len(labels) // 2)]
-    found = np.zeros(len(labels), bool)
-    found[order[some[np.isfinite(turn[some])]]] = True
-    return found
-
-
-def learned(
-    learning: Learning,
+def train_quickly(
+    settings: QuickTraining,
     data: TrainingData,
     augmentations: Augmentations,
     progress: Progress | None = None,
 ) -> Model:
-    """The model of a method after its training."""
-    experiment = learning.experiment(len(data.labeled), len(data.unlabeled))
+    """Train a method, and return its model in evaluation mode."""
+    experiment = settings.experiment(len(data.labeled), len(data.unlabeled))
     state = start(experiment, data, augmentations)
     for report in train(state, experiment, data, augmentations):
         if progress is not None:
-            progress(report.step + 1, learning.steps)
+            progress(report.step + 1, settings.steps)
     return state.judged.model.eval()

@@ -10,26 +10,24 @@ import tarfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from io import BufferedWriter
 from pathlib import Path
 
 from protofission import __version__
 from protofission.core.errors import InputError, require
+from protofission.core.progress import StageProgress
 from protofission.data.readers.official_datasets import (
     OfficialDataset,
     OfficialFile,
     data_homes,
     official_dataset,
 )
-from protofission.system.plain_files import APPENDED, open_plain
-from protofission.system.whole_files import written_whole
+from protofission.system.locks import open_locked
+from protofission.system.plain_files import open_plain
+from protofission.system.whole_files import whole_file
 
-DownloadProgress = Callable[[str, int, int], None]
-"""Called with a file's name, the bytes downloaded so far, and all its bytes (0 if unknown)."""
-
-CHUNK = 1 << 18
+READ_BYTES = 1 << 18
+"""Bytes that are read at once."""
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection is given up."""
 TRIES = 3
@@ -39,7 +37,7 @@ BYTE_LIMIT = 1 << 30
 
 
 def fetch(
-    name: str, folder: Path | str | None = None, progress: DownloadProgress | None = None
+    name: str, folder: Path | str | None = None, progress: StageProgress | None = None
 ) -> tuple[Path, bool]:
     """Download a data set's files into its folder within `folder`, unless they are there.
 
@@ -47,6 +45,7 @@ def fetch(
 
     Args:
         folder: the folder of data sets; by default $PROTOFISSION_DATA or the cache folder.
+        progress: called with a file's name, its bytes so far, and all of them (0 if unknown).
 
     Returns:
         The folder of the files, and whether anything was downloaded or unpacked.
@@ -58,7 +57,7 @@ def fetch(
         return target, False
     try:
         target.mkdir(parents=True, exist_ok=True)
-        with _alone(home / f".{source.folder}.lock"):
+        with open_locked(home / f".{source.folder}.lock", wait=True):
             if is_complete(source, target):  # another process was faster
                 return target, False
             for file in source.downloads:
@@ -81,7 +80,7 @@ def _obtain(
     file: OfficialFile,
     home: Path,
     target: Path,
-    progress: DownloadProgress,
+    progress: StageProgress,
 ) -> None:
     """Take one download from the disk or the network, and unpack an archive into the target."""
     place = (home if source.archive else target) / file.name
@@ -95,7 +94,7 @@ def _obtain(
 
 
 def _download(
-    source: OfficialDataset, file: OfficialFile, place: Path, progress: DownloadProgress
+    source: OfficialDataset, file: OfficialFile, place: Path, progress: StageProgress
 ) -> None:
     """Download a file from the first mirror that has it."""
     part = place.with_name(f"{file.name}.part")
@@ -126,7 +125,7 @@ def _download(
     )
 
 
-def _transfer(url: str, part: Path, name: str, progress: DownloadProgress) -> bool:
+def _transfer(url: str, part: Path, name: str, progress: StageProgress) -> bool:
     """Append the missing bytes to a partial file.
 
     Returns:
@@ -169,7 +168,7 @@ def _transfer(url: str, part: Path, name: str, progress: DownloadProgress) -> bo
 def _read(answer: http.client.HTTPResponse) -> bytes:
     """The next bytes; none at the end, or if the connection broke off."""
     try:
-        return answer.read(CHUNK)
+        return answer.read(READ_BYTES)
     except (OSError, http.client.HTTPException):
         return b""
 
@@ -185,9 +184,9 @@ def _unpack(source: OfficialDataset, archive: Path, target: Path) -> None:
                     continue
                 content = tar.extractfile(member)
                 assert content is not None  # it is a regular file
-                with written_whole(target / file.name) as partial:
+                with whole_file(target / file.name) as partial:
                     with partial.open("wb") as output:
-                        shutil.copyfileobj(content, output, CHUNK)
+                        shutil.copyfileobj(content, output, READ_BYTES)
                     require(
                         _is_official(partial, file),
                         f"{archive} holds another {file.name}: delete it.",
@@ -205,16 +204,3 @@ def _is_official(path: Path, file: OfficialFile) -> bool:
     with open_plain(path) as content:
         digest = hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False))
     return digest.hexdigest() == file.md5
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait for other processes that hold the same lock, where the system has locks."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with open_plain(path, APPENDED) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # it goes with the process, however that ends
-        yield

@@ -11,14 +11,15 @@ from threading import Lock
 from typing import Any
 
 from protofission.core.errors import InputError, require, unknown
+from protofission.core.progress import Progress
 from protofission.data.image_sets import ImageSet
 from protofission.data.label_names import number_labels
 from protofission.data.readers.decode import Decoding, RefusedError, height_and_width
 from protofission.data.readers.file_listing import content_of, entry_of, list_files
-from protofission.data.readers.image_cache import Entry, Progress
+from protofission.data.readers.image_cache import Entry
 from protofission.data.readers.image_folders import cache_for, decode_and_report
 from protofission.data.readers.image_problems import Report
-from protofission.system.optional_libraries import needed
+from protofission.system.optional_libraries import import_optional
 
 
 def load_hub(
@@ -49,7 +50,7 @@ def load_hub(
         unlabeled: ignore the labels.
         class_names: the classes in order; by default those of the data set.
     """
-    datasets = needed("datasets", "hf", "A Hugging Face data set")
+    datasets = import_optional("datasets", "hf", "A Hugging Face data set")
     home = Path(folder).expanduser().absolute()
     height, width = height_and_width(size)
     decoding, store = Decoding(height, width, channels), cache_for(home, cache)

@@ -1,9 +1,8 @@
-"""Many images, decoded once: a memory-mapped array with a manifest of what it was made of.
+"""The cache of decoded images: memory-mapped arrays, each with a manifest of what it was made of.
 
 An entry of the cache is a folder that is named by its sources and settings, so that another state
-of the files is another entry. One process at a time fills it, block by block, and a journal tells
-what is there, so that a killed decoding goes on. The manifest comes last: an entry that has one is
-whole.
+of the files is another entry. One process at a time fills it, and goes on where a killed one was.
+The manifest comes last: an entry that has one is whole.
 """
 
 from __future__ import annotations
@@ -12,45 +11,46 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 import shutil
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import astuple, dataclass
-from io import BufferedRandom, RawIOBase
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protofission.core.errors import InputError, printable, require
-from protofission.data.readers.decode import Decoding, RefusedError, decode, quiet_pillow
+from protofission.core.progress import Progress
+from protofission.data.readers.decode import Decoding
+from protofission.data.readers.resumable_decoding import (
+    JOURNAL,
+    PIXELS,
+    Outcome,
+    decode_files,
+    outcomes_from_json,
+    outcomes_to_json,
+)
 from protofission.data.store.manifest import npy_header
 from protofission.data.store.mapped_arrays import release
-from protofission.system.json_files import parsed_json, read_json, typed
+from protofission.system.digests import digest
+from protofission.system.json_files import read_json
+from protofission.system.locks import folder_lock
 from protofission.system.plain_files import open_plain
-from protofission.system.whole_files import locked, written_whole
-
-T = TypeVar("T")
-Progress = Callable[[int, int], None]
-"""Called with the number of files or images that are done, and of all."""
+from protofission.system.processors import processors
+from protofission.system.whole_files import whole_file
 
 VERSION = 1
 """Of the layout of an entry."""
-MANIFEST, PIXELS, JOURNAL = "manifest.json", "pixels.npy", "blocks.jsonl"
-BLOCK = 64
-"""Images of a block, the most that a killed process loses."""
+MANIFEST = "manifest.json"
 ELSEWHERE = "set XDG_CACHE_HOME to the full path of another folder (in Python, give cache=...)"
 CHECKED_BYTES = 2**28
 """An array up to this size is checked in full when it is opened, else at CHECKED_IMAGES places."""
-RELEASED = 64
-"""Images after which those looked at are let go of."""
 CHECKED_IMAGES = 1000
+RELEASED = 64
+"""Images after which the pages of those that were checked are released."""
 DAY = 86_400.0
 MOST_BYTES = 2**30
 """Of a manifest."""
@@ -69,20 +69,6 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of an entry."""
-
-    reason: str | None
-    """Why it was left out; none if it was read."""
-    file_digest: str = ""
-    pixel_digest: str = ""
-
-
-_Outcomes = tuple[tuple[str | None, str, str], ...]
-"""An outcome in JSON."""
-
-
-@dataclass(frozen=True)
 class Decoded:
     """The images of all entries that could be read, in the order of the entries."""
 
@@ -93,14 +79,7 @@ class Decoded:
     from_cache: bool
 
 
-def digest(content: bytes | NDArray[np.uint8]) -> str:
-    """What tells contents apart."""
-    if not isinstance(content, bytes):
-        content = content.tobytes()
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def decoded(
+def load_decoded(
     source: str,
     entries: Sequence[Entry],
     read: Callable[[int], bytes],
@@ -110,7 +89,9 @@ def decoded(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Decoded:
-    """The pixels of all entries: from the cache, or read now and put there.
+    """Load the pixels of all entries from the cache, or decode the files and put them there.
+
+    Pixels are hashed once: when they are decoded, or else when they are opened.
 
     Args:
         source: what the entries are of; with the settings it names the entry of the cache.
@@ -127,7 +108,7 @@ def decoded(
     stale = hashlib.sha256(json.dumps({**about, "entries": None}).encode()).hexdigest()[:16]
     state = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
     home = cache / f"{stale}-{state}"
-    if found := _opened(home, about):
+    if found := _open_entry(home, about):
         return found
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -135,11 +116,11 @@ def decoded(
         if not home.is_dir():
             _remove(home)
         home.mkdir(exist_ok=True)
-        with locked(home, wait=True):
-            if found := _opened(home, about):  # another process made it meanwhile
+        with folder_lock(home, wait=True):
+            if found := _open_entry(home, about):  # another process made it meanwhile
                 return found
-            _make(home, about, read, decoding, workers or default_workers(), progress)
-            made = _opened(home, about)
+            _make_entry(home, about, read, decoding, workers or default_workers(), progress)
+            made = _open_entry(home, about, check=False)  # each image was hashed just now
         if made is None:
             raise OSError(errno.EIO, "what was written cannot be read back", str(home))
     except OSError as error:
@@ -147,13 +128,7 @@ def decoded(
             f"Cannot write decoded images to {printable(str(cache))} ({error.strerror or error}): "
             f"free some space and give the same command again, it goes on, or {ELSEWHERE}."
         ) from None
-    return Decoded(made.pixels, made.outcomes, from_cache=False)
-
-
-def processors() -> int:
-    """As many as this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
+    return replace(made, from_cache=False)
 
 
 def default_workers() -> int:
@@ -161,7 +136,7 @@ def default_workers() -> int:
     return min(16, processors())
 
 
-def _make(
+def _make_entry(
     home: Path,
     about: dict[str, Any],
     read: Callable[[int], bytes],
@@ -169,48 +144,14 @@ def _make(
     workers: int,
     progress: Progress | None,
 ) -> None:
-    """Decode what is missing of an entry, block by block; memory stays flat."""
-
-    def work(place: int) -> tuple[Outcome, bytes]:
-        content = b""
-        try:
-            content = read(place)
-            pixels = decode(content, decoding)
-        except RefusedError as refusal:
-            return Outcome(str(refusal), digest(content)), b""
-        return Outcome(None, digest(content), digest(pixels)), pixels.tobytes()
-
-    begun = (home / JOURNAL).is_file() and (home / PIXELS).is_file()
-    if not begun or (home / MANIFEST).exists():  # damaged, or not begun
+    """Decode what is missing of an entry, and write its manifest."""
+    resumable = (home / JOURNAL).is_file() and (home / PIXELS).is_file()
+    if not resumable or (home / MANIFEST).exists():  # damaged, or new
         for name in (JOURNAL, PIXELS, MANIFEST):  # another process may look at the old pixels
             _remove(home / name)
-    total = len(about["entries"])
-    with ExitStack() as opened:
-        pixels = opened.enter_context(_writable(home / PIXELS))
-        journal = opened.enter_context(_writable(home / JOURNAL))
-        opened.enter_context(quiet_pillow())
-        outcomes = _sound(pixels, journal, decoding)
-        if progress and outcomes:
-            progress(len(outcomes), total)
-        block: list[Outcome] = []
-        for outcome, content in _in_order(work, range(len(outcomes), total), workers):
-            pixels.write(content)
-            block.append(outcome)
-            outcomes.append(outcome)
-            if len(block) == BLOCK:
-                pixels.flush()  # before the line that speaks of it
-                journal.write(json.dumps([list(astuple(each)) for each in block]).encode() + b"\n")
-                journal.flush()
-                block = []
-            if progress:
-                progress(len(outcomes), total)
-        pixels.seek(0)
-        kept = sum(outcome.reason is None for outcome in outcomes)
-        pixels.write(npy_header("|u1", (kept, *decoding.shape)))
-        pixels.flush()
-        os.fsync(pixels.fileno())
-    manifest = {**about, "outcomes": [list(astuple(outcome)) for outcome in outcomes]}
-    with written_whole(home / MANIFEST) as partial:
+    outcomes = decode_files(home, len(about["entries"]), read, decoding, workers, progress)
+    manifest = {**about, "outcomes": outcomes_to_json(outcomes)}
+    with whole_file(home / MANIFEST) as partial:
         partial.write_text(json.dumps(manifest), "ascii")  # which keeps names that are no UTF-8
     (home / JOURNAL).unlink()
 
@@ -223,75 +164,42 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _writable(path: Path) -> BufferedRandom:
-    """A file to go on with, or a new one."""
-    return BufferedRandom(cast(RawIOBase, open_plain(path, os.O_RDWR | os.O_CREAT)))
+def _open_entry(home: Path, about: dict[str, Any], *, check: bool = True) -> Decoded | None:
+    """Open an entry of the cache; None if it is missing or damaged.
 
-
-def _sound(pixels: BufferedRandom, journal: BufferedRandom, decoding: Decoding) -> list[Outcome]:
-    """The outcomes of the blocks that are there as they were written; the files end after them."""
-    found: list[Outcome] = []
-    ends = pixels.seek(len(npy_header("|u1", (0, *decoding.shape)))), 0
-    for line in journal:
-        try:  # the last line may be cut short
-            block = [Outcome(*v) for v in typed(parsed_json(line), _Outcomes, "")]
-        except InputError:
-            break
-        digests = [outcome.pixel_digest for outcome in block if outcome.reason is None]
-        size = math.prod(decoding.shape)
-        if len(block) != BLOCK or any(digest(pixels.read(size)) != known for known in digests):
-            break
-        found += block
-        ends = pixels.tell(), ends[1] + len(line)
-    for file, end in zip((pixels, journal), ends, strict=True):
-        file.truncate(end)
-        file.seek(end)
-    pixels.seek(0)
-    pixels.write(npy_header("|u1", (0, *decoding.shape)))
-    pixels.seek(ends[0])
-    return found
-
-
-def _in_order(work: Callable[[int], T], places: range, workers: int) -> Iterator[T]:
-    """The work at each of the places by several threads, with few results waiting at any time."""
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[T]] = deque()
-        try:
-            for place in places:
-                waiting.append(pool.submit(work, place))
-                if len(waiting) > 4 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _opened(home: Path, about: dict[str, Any]) -> Decoded | None:
-    """An entry of the cache, if it is there and sound."""
+    Args:
+        check: compare pixels with their digests.
+    """
     try:
         manifest = read_json(home / MANIFEST, dict[str, Any], most=MOST_BYTES)
-        found = typed(manifest.pop("outcomes"), _Outcomes, "outcomes")
-        outcomes = tuple(Outcome(*values) for values in found)
+        outcomes = outcomes_from_json(manifest.pop("outcomes"))
         if manifest != about or len(outcomes) != len(about["entries"]):
             return None
         digests = [o.pixel_digest for o in outcomes if o.reason is None]
-        pixels = _mapped(home / PIXELS, len(digests), about["settings"])
+        pixels = _map_pixels(home / PIXELS, len(digests), about["settings"])
     except Exception:  # whatever is wrong with it, it is made anew
         return None
+    if check and not _are_sound(pixels, digests):
+        return None
+    with contextlib.suppress(OSError):  # others may read a cache that they cannot write
+        os.utime(home / MANIFEST)
+    return Decoded(pixels, tuple(outcomes), from_cache=True)
+
+
+def _are_sound(pixels: NDArray[np.uint8], digests: Sequence[str]) -> bool:
+    """Whether images have their digests: all of them, or some thousand of a large array."""
     step = 1 if pixels.nbytes <= CHECKED_BYTES else max(1, len(pixels) // CHECKED_IMAGES)
     for place in range(0, len(pixels), step):
         if digest(pixels[place]) != digests[place]:
-            return None
+            return False
         if place % RELEASED == 0:
             release(pixels)
     release(pixels)
-    with contextlib.suppress(OSError):  # others may read a cache that they cannot write
-        os.utime(home / MANIFEST)
-    return Decoded(pixels, outcomes, from_cache=True)
+    return True
 
 
-def _mapped(path: Path, count: int, settings: dict[str, Any]) -> NDArray[np.uint8]:
+def _map_pixels(path: Path, count: int, settings: dict[str, Any]) -> NDArray[np.uint8]:
+    """Map (count, channels, height, width) pixels of an .npy file that has just that header."""
     shape = (count, settings["channels"], settings["height"], settings["width"])
     if not count:
         return np.empty(shape, np.uint8)

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from protofission.core.errors import InputError, printable, require
+from protofission.core.progress import Progress
 from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
 from protofission.data.label_names import check_distinct, number_labels, sort_class_names
 from protofission.data.readers.decode import Decoding, RefusedError, height_and_width
 from protofission.data.readers.file_listing import content_of, entry_of, list_files
-from protofission.data.readers.image_cache import ELSEWHERE, Decoded, Entry, Progress, decoded
+from protofission.data.readers.image_cache import ELSEWHERE, Decoded, Entry, load_decoded
 from protofission.data.readers.image_lists import is_list, read_list
 from protofission.data.readers.image_problems import Report, duplicates_of
 from protofission.data.readers.official_datasets import cache_home
@@ -115,7 +116,7 @@ def decode_and_report(
     """
     if not entries:
         raise _nothing(source, left_out)
-    found = decoded(
+    found = load_decoded(
         key or source, entries, read, decoding, cache, workers=workers, progress=progress
     )
     kept = [place for place, outcome in enumerate(found.outcomes) if outcome.reason is None]
@@ -128,7 +129,11 @@ def decode_and_report(
     if not kept:
         raise _nothing(source, left_out)
     images = ImageSet(
-        found.pixels, labels[kept], class_names, paths=tuple(entries[k].path for k in kept)
+        found.pixels,
+        labels[kept],
+        class_names,
+        paths=tuple(entries[k].path for k in kept),
+        digests=tuple(found.outcomes[k].pixel_digest for k in kept),
     )
     return images, _report(source, images, found, kept, left_out, hidden)
 
@@ -168,7 +173,7 @@ def _report(
             images.paths,
             images.labels.tolist(),
             [outcome.file_digest for outcome in outcomes],
-            [outcome.pixel_digest for outcome in outcomes],
+            images.digests,
         ),
         empty_classes=tuple(
             name for c, name in enumerate(images.class_names) if has_labels and c not in present

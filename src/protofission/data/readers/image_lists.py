@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from protofission.core.errors import InputError, require
-from protofission.system.optional_libraries import needed
+from protofission.system.optional_libraries import import_optional
 from protofission.system.plain_files import open_plain
 
 SUFFIXES = (".csv", ".parquet")
@@ -75,8 +75,8 @@ def _csv(path: Path, path_column: str, label_column: str) -> tuple[list[str], li
 
 
 def _parquet(path: Path, path_column: str, label_column: str) -> tuple[list[str], list[str | None]]:
-    arrow = needed("pyarrow", "parquet", str(path))
-    parquet = needed("pyarrow.parquet", "parquet", str(path))
+    arrow = import_optional("pyarrow", "parquet", str(path))
+    parquet = import_optional("pyarrow.parquet", "parquet", str(path))
     try:
         with open_plain(path) as content, parquet.ParquetFile(content) as file:
             names = file.schema_arrow.names

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from protofission.core.errors import printable, require
 from protofission.data.image_sets import NO_LABEL, ImageSet
-from protofission.data.readers.image_cache import digest
 
 SHOWN = 10
 """The number of examples of one kind that a report lists."""
@@ -84,13 +83,13 @@ def overlaps(first: ImageSet, second: ImageSet) -> tuple[Overlap, ...]:
         "the same: read both sets at one size.",
     )
     places = defaultdict(list)
-    for place, pixels in enumerate(first.pixels):
-        places[digest(pixels)].append(place)
+    for place, found in enumerate(first.pixel_digests()):
+        places[found].append(place)
     return tuple(
         sorted(
             Overlap(match, place)
-            for place, pixels in enumerate(second.pixels)
-            for match in places.get(digest(pixels), ())
+            for place, found in enumerate(second.pixel_digests())
+            for match in places.get(found, ())
         )
     )
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from protofission.core.errors import InputError, require
+from protofission.core.progress import Progress
 from protofission.data.image_sets import ImageSet, ImageSets
 from protofission.data.label_names import check_distinct
 from protofission.data.readers.decode import Decoding, height_and_width
 from protofission.data.readers.file_listing import content_of, list_files
-from protofission.data.readers.image_cache import Entry, Progress
+from protofission.data.readers.image_cache import Entry
 from protofission.data.readers.image_folders import cache_for, decode_and_report
 from protofission.data.readers.image_problems import Report
 from protofission.system.plain_files import read_plain

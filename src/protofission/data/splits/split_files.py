@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 
-from protofission.core.errors import InputError
+from protofission.core.errors import InputError, require
 from protofission.data.splits.split import PARTS, Indices, Split
-from protofission.system.json_files import read_json
+from protofission.system.json_files import read_json, typed
 from protofission.system.whole_files import write_whole
 
 FORMAT = "protofission split, version 1"
 MOST_BYTES = 2**28
 """The size limit of a split file."""
 
-KIND_NAMES = {int: "a whole number", str: "a text", list: "a list", dict: "an object"}
+
+@dataclass(frozen=True)
+class _Sizes:
+    train: int
+    test: int
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """What a split file holds: the manifest of a split, and its indices."""
+
+    name: str
+    options: dict[str, Any]
+    seed: int
+    classes: Literal["fine", "coarse"]
+    seen_classes: tuple[int, ...]
+    novel_classes: tuple[int, ...]
+    labeled: int
+    unlabeled: int
+    validation: int
+    test: int
+    test_on: Literal["train", "test"]
+    sizes: _Sizes
+    counts: dict[str, tuple[int, ...]]
+    sha256: str
+    indices: dict[str, tuple[int, ...]]
 
 
 def write_split(split: Split, path: Path) -> None:
@@ -35,119 +61,99 @@ def read_split(path: Path) -> Split:
         InputError: it cannot be read, or is damaged; the sentence says where.
     """
     try:
-        entries = read_json(path, dict[str, Any], most=MOST_BYTES)
+        entries = _entries(read_json(path, dict[str, Any], most=MOST_BYTES))
+        split = _split_of(entries)
+        _check(split, entries)
     except OSError as error:
         raise InputError(f"The split file {path} cannot be read: {error.strerror}.") from None
     except InputError as error:
-        _refuse_damaged(path, str(error).removesuffix("."))
-    try:
-        split = _split_of(entries)
-        _check_consistency(split, entries)
-    except _FlawError as flaw:
-        _refuse_damaged(path, str(flaw))
+        what = str(error).removesuffix(".")
+        raise InputError(f"The split file {path} is damaged: {what}. Write it again.") from None
     return split
 
 
-class _FlawError(Exception):
-    """A flaw in a file, in words without the file's name."""
-
-
-def _refuse_damaged(path: Path, what: str) -> NoReturn:
-    raise InputError(f"The split file {path} is damaged: {what}. Write it again.") from None
-
-
-def _demand(condition: bool, what: str) -> None:
-    if not condition:
-        raise _FlawError(what)
-
-
-def _split_of(entries: dict[str, Any]) -> Split:
-    """Build a split from the entries of a file, and check each of them."""
-    _demand(
-        entries.get("format") == FORMAT,
-        f"its format is {entries.get('format')!r} instead of {FORMAT!r}",
+def _entries(plain: dict[str, Any]) -> _Entries:
+    require(
+        plain.get("format") == FORMAT,
+        f"its format is {plain.get('format')!r} instead of {FORMAT!r}.",
     )
-    sizes = {kind: _number(_entry(entries, "sizes", dict), kind) for kind in ("train", "test")}
-    for key, known in (("test_on", ("train", "test")), ("classes", ("fine", "coarse"))):
-        _demand(_entry(entries, key, str) in known, f"{key} is {entries[key]!r}")
-    lists = _entry(entries, "indices", dict)
-    counts = _entry(entries, "counts", dict)
+    known = {field.name for field in fields(_Entries)}
+    entries = typed({k: v for k, v in plain.items() if k in known}, _Entries, "")
+    require(entries.seed >= 0, f"seed is {entries.seed}.")
+    for name in ("counts", "indices"):
+        for part in PARTS:
+            require(part in getattr(entries, name), f"{name}.{part} is missing.")
+    for name in ("seen_classes", "novel_classes"):
+        _check_not_negative(getattr(entries, name), name)
+    for part in PARTS:
+        _check_not_negative(entries.counts[part], f"counts.{part}")
+        _check_not_negative(entries.indices[part], f"indices.{part}")
+    return entries
+
+
+def _check_not_negative(values: tuple[int, ...], place: str) -> None:
+    least = min(values, default=0)
+    require(least >= 0, f"{place} holds {least}.")
+
+
+def _split_of(entries: _Entries) -> Split:
+    """Make a split of entries whose types are right."""
+    sizes = {"train": entries.sizes.train, "test": entries.sizes.test}
     return Split(
-        name=_entry(entries, "name", str),
-        seed=_number(entries, "seed"),
-        seen_classes=tuple(_numbers(entries, "seen_classes")),
-        novel_classes=tuple(_numbers(entries, "novel_classes")),
-        test_on=entries["test_on"],
-        classes=entries["classes"],
-        options=_entry(entries, "options", dict),
+        name=entries.name,
+        seed=entries.seed,
+        seen_classes=entries.seen_classes,
+        novel_classes=entries.novel_classes,
+        test_on=entries.test_on,
+        classes=entries.classes,
+        options=entries.options,
         sizes=sizes,
-        counts={part: tuple(_numbers(counts, part, "counts of ")) for part in PARTS},
+        counts={part: entries.counts[part] for part in PARTS},
         **{
-            part: _indices(lists, part, entries["test_on"] if part == "test" else "train", sizes)
+            part: _indices(entries, part, entries.test_on if part == "test" else "train", sizes)
             for part in PARTS
         },
     )
 
 
-def _entry(entries: dict[str, Any], key: str, kind: type, prefix: str = "") -> Any:
-    _demand(key in entries, f"{prefix}{key!r} is missing")
-    _demand(type(entries[key]) is kind, f"{prefix}{key!r} is not {KIND_NAMES[kind]}")
-    return entries[key]
-
-
-def _number(entries: dict[str, Any], key: str) -> int:
-    value: int = _entry(entries, key, int)
-    _demand(0 <= value < 2**63, f"{key!r} is {value}")
-    return value
-
-
-def _numbers(entries: dict[str, Any], key: str, prefix: str = "") -> list[int]:
-    values: list[Any] = _entry(entries, key, list, prefix)
-    wrong = [value for value in values if type(value) is not int or not 0 <= value < 2**63]
-    _demand(not wrong, f"{prefix}{key!r} holds {wrong[0] if wrong else ''!r}")
-    return values
-
-
-def _indices(lists: dict[str, Any], part: str, into: str, sizes: dict[str, int]) -> Indices:
-    values = _numbers(lists, part, "indices of ")
-    high = max(values, default=-1)
-    _demand(
-        high < sizes[into],
-        f"{part} index {high} is outside the {sizes[into]:,} {into} images",
+def _indices(entries: _Entries, part: str, into: str, sizes: dict[str, int]) -> Indices:
+    """The indices of a part, which ascend, into a set of images that has so many."""
+    array = np.asarray(entries.indices[part], np.int64)
+    high = int(array.max(initial=-1))
+    require(
+        high < sizes[into], f"{part} index {high} is outside the {sizes[into]:,} {into} images."
     )
-    array = np.asarray(values, np.int64)
     falls = np.flatnonzero(np.diff(array) <= 0)
-    _demand(
+    require(
         len(falls) == 0,
-        f"{part} index {array[falls[0] + 1] if len(falls) else ''} is twice or out of order",
+        f"{part} index {array[falls[0] + 1] if len(falls) else ''} is twice or out of order.",
     )
     return array
 
 
-def _check_consistency(split: Split, entries: dict[str, Any]) -> None:
-    """Check that the entries of a file agree with each other."""
+def _check(split: Split, entries: _Entries) -> None:
+    """Refuse entries that do not agree with each other."""
     classes = sorted(split.seen_classes + split.novel_classes)
-    _demand(classes == list(range(len(classes))), "a class is missing, or there twice")
+    require(classes == list(range(len(classes))), "a class is missing, or there twice.")
     apart = [("labeled", "validation"), ("unlabeled", "validation")]
     if split.test_on == "train":
         apart += [("labeled", "test"), ("validation", "test")]
     for one, other in apart:
         both = np.intersect1d(getattr(split, one), getattr(split, other))
-        _demand(
+        require(
             len(both) == 0,
-            f"image {both[0] if len(both) else ''} is both in {one} and in {other}",
+            f"image {both[0] if len(both) else ''} is both in {one} and in {other}.",
         )
     for part in PARTS:
         size, counts = len(getattr(split, part)), split.counts[part]
-        listed = _number(entries, part)
-        _demand(listed == size, f"{part} should have {listed:,} indices, but has {size:,}")
+        stated = getattr(entries, part)
+        require(stated == size, f"{part} should have {stated:,} indices, but has {size:,}.")
         fits = sum(counts) <= size if part == "unlabeled" else sum(counts) == size
-        _demand(
+        require(
             len(counts) == len(classes) and fits,
-            f"the counts of {part} do not fit its {size:,} indices and {len(classes)} classes",
+            f"the counts of {part} do not fit its {size:,} indices and {len(classes)} classes.",
         )
-    stated = _entry(entries, "sha256", str)
-    _demand(
-        stated == split.sha256,
-        f"its SHA-256 should be {stated}, but its classes and indices have {split.sha256}",
+    require(
+        entries.sha256 == split.sha256,
+        f"its SHA-256 should be {entries.sha256}, but its classes and indices have {split.sha256}.",
     )

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from protofission.core.errors import InputError, require, unknown
 from protofission.core.records import ViewName
 from protofission.data.image_sets import Labels
-from protofission.data.readers.image_cache import digest
 from protofission.data.store.manifest import Block, Features, Part, StorePlan, fingerprint
 from protofission.data.store.mapped_arrays import release
 from protofission.data.store.reader import Store
 from protofission.data.store.unusable_features import UnusableFeatures
 from protofission.data.store.writer import Computed, fill
+from protofission.system.digests import digest
 
 
 def store_features(

@@ -18,7 +18,6 @@ import numpy as np
 from protofission.core.errors import InputError, printable, require
 from protofission.core.records import ViewName, Views
 from protofission.data.image_sets import NO_LABEL, Labels
-from protofission.data.readers.image_cache import digest
 from protofission.data.splits import Labeling
 from protofission.data.store.journal import finished_blocks
 from protofission.data.store.manifest import (
@@ -33,6 +32,7 @@ from protofission.data.store.manifest import (
     view_file,
 )
 from protofission.data.store.mapped_arrays import release
+from protofission.system.digests import digest
 from protofission.system.json_files import parsed_json, typed
 from protofission.system.plain_files import open_plain, read_plain
 

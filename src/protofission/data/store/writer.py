@@ -13,9 +13,9 @@ from typing import BinaryIO
 import numpy as np
 
 from protofission.core.errors import InputError, printable, require
+from protofission.core.progress import Progress
 from protofission.core.records import ViewName
 from protofission.data.image_sets import Labels
-from protofission.data.readers.image_cache import Progress, digest
 from protofission.data.store.journal import JOURNAL, JournalEntry, finished_blocks, read_journal
 from protofission.data.store.manifest import (
     PATHS,
@@ -33,8 +33,11 @@ from protofission.data.store.manifest import (
 )
 from protofission.data.store.reader import Store
 from protofission.data.store.unusable_features import UnusableFeatures
+from protofission.system.digests import digest
+from protofission.system.locks import LOCK_FILE, folder_lock
+from protofission.system.partial_files import clear_partial, is_partial
 from protofission.system.plain_files import APPENDED, open_plain, write_all
-from protofission.system.whole_files import clear_partial, is_partial, locked, write_whole
+from protofission.system.whole_files import write_whole
 
 BlockFeatures = dict[ViewName, Features]
 """(images, versions, ...) of each view of a block."""
@@ -70,7 +73,7 @@ def fill(
     total = sum(part.rows for part in plan.parts.values())
     faults = UnusableFeatures(plan, paths or {})
     try:
-        with locked(folder, wait=wait):
+        with folder_lock(folder, wait=wait):
             clear_partial(folder / "labels")
             done = _sound(folder, plan)
             if len(done) == len(blocks) and _is_finished(folder):
@@ -134,7 +137,7 @@ def check_store_destination(folder: Path, plan: StorePlan | None = None) -> None
         )
     elif found is None:
         here = [p.name for p in folder.iterdir()] if folder.is_dir() else []
-        ours = (".lock", JOURNAL, *(["labels"] if JOURNAL in here else []))
+        ours = (LOCK_FILE, JOURNAL, *(["labels"] if JOURNAL in here else []))
         foreign = [n for n in here if n not in ours and not is_partial(Path(n))]
         require(
             not foreign,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-import torch
-
+from protofission.core.threads import one_thread
 from protofission.experiments.suite import Run
 from protofission.experiments.suites.workers import load_run_data
 from protofission.training.loop import train
@@ -37,9 +36,7 @@ class Pace:
 
 def measure_pace(run: Run) -> Pace:
     """Time a few steps of a run; nothing is written."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread(strictly=True):
         experiment = run.case.experiment(run.seed)
         data = load_run_data(experiment)
         state = start(experiment, data.training, data.augmentations)
@@ -48,8 +45,6 @@ def measure_pace(run: Run) -> Pace:
             clocks.append(time.perf_counter())
             if report.step == TIMED_STEPS:
                 break
-    finally:
-        torch.set_num_threads(threads)
     first, *others = (after - before for before, after in pairwise(clocks))
     step = median(others) if others else first
     return Pace(step, max(first - step, 0.0))

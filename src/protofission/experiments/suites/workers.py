@@ -14,13 +14,17 @@ from queue import Empty
 
 from protofission.core.errors import InputError, require
 from protofission.data.datasets import Data
-from protofission.data.readers.image_cache import processors
 from protofission.data.store.reader import Store
 from protofission.data.store.stored_views import StoredViews
 from protofission.experiments.suite import Run
 from protofission.system.distributed import launched
-from protofission.system.whole_files import locked
-from protofission.system.worker_processes import begin_worker, pool_of, starting_processes
+from protofission.system.locks import folder_lock
+from protofission.system.processors import processors
+from protofission.system.worker_processes import (
+    initialize_worker,
+    process_start_errors,
+    worker_pool,
+)
 from protofission.training.experiment import Experiment
 from protofission.training.run import perform
 from protofission.training.schedules import number_of_steps
@@ -88,9 +92,9 @@ def perform_runs(runs: Sequence[Run], number: int) -> Generator[News, None, None
         return
     number = min(number, len(places))
     again = "and give the same command again"
-    with starting_processes(again):
+    with process_start_errors(again):
         told: Queue[News] = get_context("spawn").Queue()
-    with pool_of(number, _begin, (told, threads_of(number)), again) as submit:
+    with worker_pool(number, _begin, (told, threads_of(number)), again) as submit:
         waiting = {submit(_carry_out, place, runs[place]) for place in places}
         while waiting:
             ended, waiting = wait(waiting, REPORT_EVERY, FIRST_COMPLETED)
@@ -125,7 +129,7 @@ _views: dict[Path, StoredViews] = {}
 
 def _begin(told: Queue[News], threads: int) -> None:
     global _told
-    begin_worker(threads)
+    initialize_worker(threads)
     _told = told
 
 
@@ -133,7 +137,7 @@ def _carry_out(place: int, run: Run) -> News:
     """One run, in a worker."""
     assert _told is not None
     try:
-        with locked(run.folder.path, wait=True):  # until another suite has done with it
+        with folder_lock(run.folder.path, wait=True):  # until another suite has done with it
             finished = run.folder.finished
         if not finished:
             for news in _news_of(place, run):

@@ -16,20 +16,22 @@ In Python the same is a value: `Suite`, with `Setting.case` for its cases.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, TypeVar
 
 from protofission.core.errors import InputError, printable, require, unknown
 from protofission.experiments.report.quantities import QUANTITIES
 from protofission.experiments.suite import Suite
 from protofission.experiments.suites.paper import ACCURACIES, SUITES
 from protofission.experiments.suites.setting import Setting, Tier
+from protofission.system.json_files import typed
 from protofission.system.plain_files import read_plain
+from protofission.system.yaml_files import parse_yaml
+
+Value = TypeVar("Value")
+_Pairs = tuple[tuple[str, str], ...]
 
 KEYS = ("title", "tier", "data", "seeds", "options", "methods", "compare", "quantities", "note")
 LARGEST = 100_000
@@ -37,32 +39,36 @@ LARGEST = 100_000
 
 
 @dataclass(frozen=True)
+class _Row:
+    """A method with a row of its own in the tables."""
+
+    row: str
+    method: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class YamlSuite:
-    """The content of a suite's file, checked where it is read."""
+    """A suite file."""
 
     path: Path
     content: Mapping[str, Any]
 
     @staticmethod
     def read(path: Path) -> YamlSuite:
-        """Read a file.
+        """Read a suite file.
 
         Raises:
-            InputError: it is no YAML, or has a key or a name that no suite has.
+            InputError: it cannot be read, is no YAML, or has other keys than KEYS.
         """
         try:
-            content = read_plain(path, LARGEST)
-            aliases = (isinstance(e, yaml.AliasEvent) for e in yaml.parse(content, yaml.SafeLoader))
-            require(not any(aliases), f"{path} refers to other places by *: write them out.")
-            found = yaml.safe_load(content)
-        except InputError:
-            raise
+            found = parse_yaml(read_plain(path, LARGEST))
         except OSError as error:
             raise InputError(
                 f"{path} cannot be read as a suite ({error.strerror}): name a small YAML file."
             ) from None
-        except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-            raise InputError(f"{path} is no YAML: {str(error).splitlines()[0]}.") from None
+        except InputError as error:
+            raise InputError(f"{path} {str(error).removeprefix('it ')}") from None
         own = YamlSuite(path, found if isinstance(found, dict) else {})
         own._need(isinstance(found, dict), "holds no names and values: see docs/suites.md")
         stem = path.stem
@@ -77,13 +83,10 @@ class YamlSuite:
 
     @property
     def seeds(self) -> int | None:
-        """The number of seeds; none if the file does not say."""
-        seeds = self.content.get("seeds")
-        self._need(
-            seeds is None or (isinstance(seeds, int) and not isinstance(seeds, bool)),
-            f"has seeds: {reprlib.repr(seeds)}, and a whole number is wanted",
-        )
-        return seeds
+        """The number of seeds, if the file has one."""
+        if self.content.get("seeds") is None:
+            return None
+        return self._typed("seeds", int, 0, "give a whole number")
 
     @property
     def tier(self) -> Tier:
@@ -101,9 +104,9 @@ class YamlSuite:
         methods = self.content.get("methods")
         self._need(isinstance(methods, list) and bool(methods), "names no methods: give a list")
         cases = [
-            setting.case(*self._row(entry, dataset))
+            setting.case(*self._row(entry, f"methods[{place}]", dataset))
             for dataset in setting.datasets
-            for entry in methods or ()
+            for place, entry in enumerate(methods or ())
         ]
         quantities = self._texts("quantities") or ACCURACIES
         for quantity in quantities:
@@ -118,43 +121,34 @@ class YamlSuite:
             note=self._text("note"),
         )
 
-    def _row(self, entry: Any, dataset: str) -> tuple[str, ...]:
+    def _row(self, entry: Any, place: str, dataset: str) -> tuple[str, ...]:
         """Row, method, data set and options of a case."""
         if isinstance(entry, str):
             return entry, entry, dataset
-        known = isinstance(entry, dict) and {"row", "method"} <= {*entry} <= _ROW_KEYS
-        self._need(
-            known and all(isinstance(entry[key], str) for key in ("row", "method")),
-            f"has a method {reprlib.repr(entry)}: give a name, or row, method and options",
-        )
-        return entry["row"], entry["method"], dataset, *self._texts("options", entry)
+        whole = {"options": [], **entry} if isinstance(entry, dict) else entry
+        row = self._checked(whole, _Row, place, "give a name, or row, method and options")
+        return row.row, row.method, dataset, *row.options
 
     def _pairs(self) -> tuple[tuple[str, str], ...]:
-        pairs = self.content.get("compare", [])
-        two = isinstance(pairs, list) and all(
-            isinstance(pair, list) and len(pair) == 2 and all(isinstance(row, str) for row in pair)
-            for pair in pairs
-        )
-        self._need(
-            two, f"has compare: {reprlib.repr(pairs)}, and a list of pairs of rows is wanted"
-        )
-        return tuple((first, second) for first, second in pairs)
+        return self._typed("compare", _Pairs, (), "give a list of pairs of rows")
 
-    def _texts(self, key: str, where: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        texts = (self.content if where is None else where).get(key, [])
-        self._need(
-            isinstance(texts, list) and all(isinstance(text, str) for text in texts),
-            f"has {key}: {reprlib.repr(texts)}, and a list of texts is wanted",
-        )
-        return tuple(texts)
+    def _texts(self, key: str) -> tuple[str, ...]:
+        return self._typed(key, tuple[str, ...], (), "give a list of texts")
 
     def _text(self, key: str) -> str:
-        text = self.content.get(key, "")
-        self._need(isinstance(text, str), f"has {key}: {reprlib.repr(text)}, and a text is wanted")
-        return str(text)
+        return self._typed(key, str, "", "give a text")
+
+    def _typed(self, key: str, wanted: type[Value], default: Value, remedy: str) -> Value:
+        """The value of a key, as one of a type, or the default if the file has no such key."""
+        if key not in self.content:
+            return default
+        return self._checked(self.content[key], wanted, key, remedy)
+
+    def _checked(self, value: Any, wanted: type[Value], place: str, remedy: str) -> Value:
+        try:
+            return typed(value, wanted, place)
+        except InputError as error:
+            raise InputError(f"In {self.path} {str(error).removesuffix('.')}: {remedy}.") from None
 
     def _need(self, condition: bool, words: str) -> None:
         require(condition, printable(f"{self.path} {words}."))
-
-
-_ROW_KEYS = {"row", "method", "options"}

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from protofission.core.errors import printable, require
 from protofission.models.encoders.preprocessing import Preprocessing
 
-ACCELERATOR_CHUNK = 256
-"""Images per chunk on an accelerator; on a CPU, smaller chunks that fit its cache are faster."""
+CPU_CHUNK, ACCELERATOR_CHUNK = 16, 256
+"""Images that an encoder takes at once; on a CPU small chunks that stay in its cache are faster."""
 
 
 class EncoderSpec(Protocol):

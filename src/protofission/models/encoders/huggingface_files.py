@@ -16,7 +16,7 @@ from torch import Tensor
 from protofission.core.errors import InputError, printable, require
 from protofission.models.encoders.base import reason_of
 from protofission.system.json_files import read_json, typed
-from protofission.system.optional_libraries import needed
+from protofission.system.optional_libraries import import_optional
 from protofission.system.plain_files import open_plain
 
 INDEX = "model.safetensors.index.json"
@@ -43,7 +43,7 @@ def find_folder(source: str, *, download: bool = False) -> Path:
         not path.exists() and re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", source) is not None,
         f"{shown} is neither a folder nor a hub name: give a folder that save_pretrained wrote.",
     )
-    hub = needed("huggingface_hub", "clip", "A transformers encoder")
+    hub = import_optional("huggingface_hub", "clip", "A transformers encoder")
     try:
         found = hub.snapshot_download(
             source, allow_patterns=FILES, etag_timeout=PATIENCE, local_files_only=not download

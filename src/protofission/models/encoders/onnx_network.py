@@ -14,13 +14,18 @@ from torch.nn import functional as F
 
 from protofission.core.errors import InputError, check_choices, printable, require, unknown
 from protofission.core.options import FIXED
-from protofission.models.encoders.base import Encoder, count_features, probe_images, reason_of
+from protofission.models.encoders.base import (
+    CPU_CHUNK,
+    Encoder,
+    count_features,
+    probe_images,
+    reason_of,
+)
 from protofission.models.encoders.onnx_external_data import MalformedError, data_files
 from protofission.models.encoders.preprocessing import LARGEST, Pixels, Preprocessing
-from protofission.system.optional_libraries import needed
+from protofission.system.optional_libraries import import_optional
 from protofission.system.plain_files import open_plain, read_plain
 
-CHUNK = 16
 PIECE = 2**20
 """Bytes of a file that are read and hashed at once."""
 
@@ -48,7 +53,7 @@ class Onnx:
 
     def load(self, device: torch.device | None = None) -> Encoder:
         """Load the encoder. Its network runs on the CPU; images and features are on `device`."""
-        runtime = needed("onnxruntime", "onnx", "An .onnx encoder")
+        runtime = import_optional("onnxruntime", "onnx", "An .onnx encoder")
         path = Path(self.source).expanduser()
         require(
             path.is_file(), f"{printable(self.source)} is no file: give one that ends in .onnx."
@@ -74,7 +79,7 @@ class OnnxEncoder(Encoder):
     def __init__(
         self, source: str, preprocessing: Preprocessing, num_features: int, network: _Network
     ) -> None:
-        super().__init__(source, preprocessing, num_features, network.batch or CHUNK)
+        super().__init__(source, preprocessing, num_features, network.batch or CPU_CHUNK)
         self.network = network
 
     def forward(self, prepared: Tensor) -> Tensor:

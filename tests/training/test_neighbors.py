@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from builders import normal, rng
 from protofission.core.records import Output, Prototypes
 from protofission.data.image_sets import TestData, TrainingData
-from protofission.training import evaluate
-from protofission.training.evaluate import neighbour_accuracy, neighbour_classes
+from protofission.training import neighbors
+from protofission.training.neighbors import neighbor_accuracy, neighbor_classes
 
 
 def scalar_classes(
@@ -44,11 +44,11 @@ def scalar_classes(
 @pytest.mark.parametrize("temperature", [0.02, 0.1, 1.0])
 @pytest.mark.parametrize("chunk", [1000, 4])
 def test_votes_equal_those_of_the_twin(neighbours, temperature, chunk, monkeypatch):
-    monkeypatch.setattr(evaluate, "QUERIES", chunk)
+    monkeypatch.setattr(neighbors, "QUERIES", chunk)
     bank, queries = normal(40, 3), normal(30, 3, seed=1)
     bank = bank * (1 + 9 * torch.rand(40, 1, generator=rng(2)))  # lengths mean nothing
     labels = torch.randint(4, (40,), generator=rng(3))
-    found = neighbour_classes(bank, labels, queries, neighbours, temperature)
+    found = neighbor_classes(bank, labels, queries, neighbours, temperature)
     assert found.tolist() == scalar_classes(
         bank.tolist(), labels.tolist(), queries.tolist(), neighbours, temperature
     )
@@ -57,9 +57,9 @@ def test_votes_equal_those_of_the_twin(neighbours, temperature, chunk, monkeypat
 
 def test_the_usual_temperature_is_a_tenth():
     bank, labels, queries = normal(60, 2), torch.arange(60) % 5, normal(200, 2, seed=1)
-    usual = neighbour_classes(bank, labels, queries, 20)
+    usual = neighbor_classes(bank, labels, queries, 20)
     for temperature, same in ((0.1, True), (0.05, False), (0.2, False)):
-        found = neighbour_classes(bank, labels, queries, 20, temperature)
+        found = neighbor_classes(bank, labels, queries, 20, temperature)
         assert torch.equal(found, usual) == same
 
 
@@ -70,9 +70,9 @@ def test_one_that_is_near_outvotes_two_that_are_not_as_far_as_the_temperature_sa
     bank = torch.tensor([[2.0, 0.0], far, far])
     labels, query = torch.tensor([0, 1, 1]), torch.tensor([[5.0, 0.0]])
     edge = (1 - math.cos(angle)) / math.log(2)
-    assert neighbour_classes(bank, labels, query, 3, 0.99 * edge).tolist() == [0]
-    assert neighbour_classes(bank, labels, query, 3, 1.01 * edge).tolist() == [1]
-    assert neighbour_classes(bank, labels, query, 1, 1.01 * edge).tolist() == [0]
+    assert neighbor_classes(bank, labels, query, 3, 0.99 * edge).tolist() == [0]
+    assert neighbor_classes(bank, labels, query, 3, 1.01 * edge).tolist() == [1]
+    assert neighbor_classes(bank, labels, query, 1, 1.01 * edge).tolist() == [0]
 
 
 class Plain(nn.Module):
@@ -101,17 +101,17 @@ def test_the_labeled_images_judge_the_test_images_of_seen_classes_alone():
     truth = np.array([0, 1, 1, 1, 0, 3, 2, 3])
     test = TestData(inputs, truth)
     for k in (1, 2):
-        assert neighbour_accuracy(Plain(), training, test, k) == pytest.approx(3 / 5)
+        assert neighbor_accuracy(Plain(), training, test, k) == pytest.approx(3 / 5)
     novel = truth >= 2
     for number in (0, 2, 3):  # novel images change nothing
         keep = torch.from_numpy(~novel | (np.cumsum(novel) <= number))
         fewer = TestData(inputs[keep], truth[keep.numpy()])
-        assert neighbour_accuracy(Plain(), training, fewer, 1) == pytest.approx(3 / 5)
+        assert neighbor_accuracy(Plain(), training, fewer, 1) == pytest.approx(3 / 5)
 
 
 def test_the_number_of_neighbours_is_the_number_that_vote():
     """The nearest is of class 0; the second and the third, almost as near, are of class 1."""
     training = TrainingData(points(0, 1, 2), torch.tensor([0, 1, 1]), points(0), 2, 2)
     test = TestData(points(-1), np.array([1]))
-    found = [neighbour_accuracy(Plain(), training, test, k) for k in (1, 3, 99)]
+    found = [neighbor_accuracy(Plain(), training, test, k) for k in (1, 3, 99)]
     assert found == [0.0, 1.0, 1.0]

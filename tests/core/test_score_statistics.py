@@ -1,4 +1,4 @@
-"""Calibration against grids, counts, closed forms and many draws."""
+"""Temperature, threshold, share of strangers and drift against grids, counts and many draws."""
 
 from __future__ import annotations
 
@@ -11,24 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protofission.core.calibration import (
-    Drift,
-    Guarantee,
-    ShareEstimate,
-    best_temperature,
-    conformal_threshold,
-    drift_test,
-    expected_calibration_error,
-    guarantee,
-    ood_share,
-    visible_gap,
-)
+from protofission.core.conformal import Guarantee, guarantee
 from protofission.core.errors import InputError
+from protofission.core.ood_share import ShareEstimate, ood_share
+from protofission.core.score_drift import Drift, drift_test, visible_gap
+from protofission.core.temperature import best_temperature, expected_calibration_error
 from reference import calibration as scalar
 
 close = pytest.approx
 SEEDS = range(4)
 KEEPS = ("0.5", "0.8", "0.9", "0.95", "0.99")
+
+
+def conformal_threshold(scores: object, keep: float) -> float:
+    return guarantee(scores, keep).threshold
 
 
 def drawn_logits(

@@ -1,0 +1,15 @@
+"""Digests of contents: equal contents have equal digests, others do not."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from numpy.typing import NDArray
+
+
+def digest(content: bytes | NDArray[Any]) -> str:
+    """BLAKE2b of bytes, or of an array's bytes in C order: 128 bits as 32 hexadecimal digits."""
+    if not isinstance(content, bytes):
+        content = content.tobytes()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
