@@ -8,6 +8,7 @@ of its own, and orphans come back to this process, so that none goes unseen.
 import contextlib
 import ctypes
 import faulthandler
+import importlib
 import os
 import resource
 import signal
@@ -17,6 +18,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import protofission
 
 LIFE = Path(__file__).with_name("life.py")
 GRACE = 10.0
@@ -193,6 +196,7 @@ def _be(start: Start, out: int, err: int) -> None:
             os.execve(sys.executable, command, dict(start.environment))
         os.environ.clear()
         os.environ.update(start.environment)
+        importlib.reload(protofission)  # sets the variables that keep libraries quiet
         tempfile.tempdir = None
         sys.stdout = open(1, "w", encoding=start.encoding, closefd=False)  # noqa: SIM115
         sys.stderr = open(  # noqa: SIM115

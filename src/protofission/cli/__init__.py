@@ -5,6 +5,7 @@ Nothing here imports torch before a verb has been understood: help and refusals 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -64,6 +65,8 @@ def terminate(*_: object) -> None:
 def main() -> None:
     """The command line. Bad input: one sentence on standard error, exit code 2."""
     escape_unprintable()
+    # joblib looks for semaphores, which no verb needs, and warns where there is no room for them.
+    os.environ.setdefault("JOBLIB_MULTIPROCESSING", "0")
     signal.signal(signal.SIGTERM, terminate)
     try:
         check_arguments(sys.argv[1:])

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from protofission.core.errors import InputError
+from protofission.system.signals import deferred_signals
 
 
 def import_optional(module: str, extra: str, user: str) -> Any:
@@ -18,7 +19,8 @@ def import_optional(module: str, extra: str, user: str) -> Any:
         InputError: it is not installed; the sentence has the `pip install` for it.
     """
     try:
-        return import_module(module)
+        with deferred_signals():  # an import that is interrupted may call itself a failed one
+            return import_module(module)
     except ImportError:
         raise InputError(
             f'{user} needs {module.partition(".")[0]}: pip install "protofission[{extra}]".'

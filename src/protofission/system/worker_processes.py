@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from protofission.core.errors import InputError, require
+from protofission.system.signals import deferred_signals
 
 SHORT = 20.0
 """Seconds of work for which no worker is started: each takes some to begin."""
@@ -144,31 +145,6 @@ def process_start_errors(remedy: str) -> Iterator[None]:
             f"Other processes cannot be started ({error.strerror or error}): make room in memory "
             f"and in /dev/shm, where their locks are, {remedy}."
         ) from None
-
-
-@contextmanager
-def deferred_signals() -> Iterator[None]:
-    """Defer Ctrl-C and SIGTERM to the end of the block; processes started in it ignore Ctrl-C.
-
-    Signals go to the main thread: in another one nothing is done.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: received.append(number)) or signal.SIG_DFL
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a new process inherits it
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[-1])
 
 
 def initialize_worker(threads: int) -> None:
