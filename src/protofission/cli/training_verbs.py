@@ -175,7 +175,7 @@ def weights(
     backbone
         The backbone that they are compared with, by name.
     channels
-        Of the images: 3 for colours, 1 for grey.
+        Of the images: 3 for colors, 1 for grey.
     set_
         option=value of the backbone.
     out

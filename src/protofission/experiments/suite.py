@@ -21,9 +21,9 @@ class Case:
     """One cell of a grid: a method with its options on some data, to be run with several seeds."""
 
     row: str
-    """What is compared with other rows: a method, or one without a part of it."""
+    """The name that is compared with other rows: a method, or one without a part of it."""
     panel: str
-    """What it is compared on: a data set, or a split of one."""
+    """The data that rows are compared on: a data set, or a split of one."""
     method: str
     preset: str
     options: tuple[str, ...] = ()
@@ -62,15 +62,15 @@ class Suite:
     title: str
     cases: tuple[Case, ...]
     quantities: tuple[str, ...]
-    """What the tables show, by the keys of report.quantities.QUANTITIES; the first one is drawn."""
+    """Columns of the tables, keys of report.quantities.QUANTITIES; the first one is drawn."""
     pairs: tuple[tuple[str, str], ...] = ()
     """(row, row it is compared with): their differences are taken seed by seed."""
     published: Published = field(default_factory=dict)
     """The paper's numbers."""
     axis: str = ""
-    """What x is, if the suite is one of curves."""
+    """The name of x, if the suite is one of curves."""
     note: str = ""
-    """What a reader of the tables must know."""
+    """Remarks for the reader of the tables."""
     pictured: tuple[str, ...] = ()
     """Rows whose prototypes are shown by the images nearest to them."""
 

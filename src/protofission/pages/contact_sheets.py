@@ -52,7 +52,7 @@ class Sheet:
 
 
 def images_per_strip(num_strips: int, height: int, width: int) -> int:
-    """How many images fit a strip so that a page does not grow heavy."""
+    """The number of images of a strip that keeps a page light."""
     shrunk = min(1.0, LARGEST / max(height, width))
     fitting = BUDGET / max(1, num_strips * height * width * shrunk**2)
     return int(min(max(fitting, FEWEST), MOST))
@@ -88,7 +88,7 @@ def sheets(
         )
         rejects = len(members[NO_SLOT]) > 0
         unused = [] if rejects else [slot for slot in slots if not len(members[slot])]
-        found.append(Sheet(means.title, strips, _unused(unused)))
+        found.append(Sheet(means.title, strips, _unused_line(unused)))
     return found
 
 
@@ -99,7 +99,7 @@ def nearest_images(predictions: Predictions, head: int, slot: int) -> Ints:
     return members[np.argsort(-worth[members], kind="stable")]
 
 
-def _unused(slots: Sequence[int]) -> str:
+def _unused_line(slots: Sequence[int]) -> str:
     if not slots:
         return ""
     return f"prototype{'s' * (len(slots) > 1)} {', '.join(str(s + 1) for s in slots)} · unused"
@@ -129,7 +129,7 @@ def picture_row(pixels: Pixels, marked: NDArray[np.bool_], places: int) -> Pixel
 
     Around an image lie a white line and the line of the frame; between two, one more white line.
     """
-    images = [_colour(image) for image in pixels]
+    images = [_rgb(image) for image in pixels]
     height, width = images[0].shape[:2]
     line = max(1, min(height, width) // 16)
     pitch = width + 5 * line
@@ -150,7 +150,7 @@ def _frame(tile: Pixels, line: int) -> None:
     tile[: 4 * line, -2 * line :] = FRAME
 
 
-def _colour(image: Pixels) -> Pixels:
+def _rgb(image: Pixels) -> Pixels:
     """(channels, height, width) as (height, width, 3), no larger than LARGEST."""
     shown = np.moveaxis(image, 0, -1)
     shown = np.repeat(shown[:, :, :1], 3, axis=2) if shown.shape[2] < 3 else shown[:, :, :3]
@@ -162,17 +162,17 @@ def _colour(image: Pixels) -> Pixels:
 
 
 def png_uri(row: Pixels) -> str:
-    """A PNG as a data URI: exact up to 256 colours, the nearest 256 beyond."""
+    """A PNG as a data URI: exact up to 256 colors, the nearest 256 beyond."""
     image = Image.fromarray(row)
     few = image.getcolors(256) is not None
-    image = _indexed(row) if few else image.quantize(256, Image.Quantize.FASTOCTREE)
+    image = _palette_image(row) if few else image.quantize(256, Image.Quantize.FASTOCTREE)
     content = BytesIO()
     image.save(content, "PNG", optimize=True)
     return "data:image/png;base64," + b64encode(content.getvalue()).decode()
 
 
-def _indexed(row: Pixels) -> Image.Image:
-    """An image of few colours, by its own palette."""
+def _palette_image(row: Pixels) -> Image.Image:
+    """An image of few colors, by its own palette."""
     palette, places = np.unique(row.reshape(-1, 3), axis=0, return_inverse=True)
     image = Image.fromarray(places.reshape(row.shape[:2]).astype(np.uint8))
     image.putpalette(palette.tobytes())

@@ -1,4 +1,4 @@
-"""From a drawing to an inline SVG or to files: small, and the same bytes every time."""
+"""Drawings as inline SVG or as files: small, and the same bytes every time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protofission.system.whole_files import write_whole
 
 INK, FAINT = "#222222", "#d9d9d9"
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Colours that colour-blind people tell apart."""
+"""Colors that color-blind people tell apart."""
 DPI = {"png": 200, "svg": 72}
 
 LOOK: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Which class a head stands for: its own if it is a seen one, else what its images tell."""
+"""Names of heads: a seen one has its class's, a novel one that of most of its images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protofission.core.metrics import Counts
 
 
 def head_order(counts: Counts, num_seen: int) -> list[int]:
-    """Heads as columns of the confusion matrix: novel ones under the classes they are matched with.
+    """The order of heads as columns of the confusion matrix: novel ones under their classes.
 
     The matching is that of the strict protocol: novel classes with novel heads.
 
@@ -25,7 +25,7 @@ def head_order(counts: Counts, num_seen: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a head is shown as."""
+    """The title of a head, and the class that it stands for."""
 
     title: str
     stands_for: int | None
@@ -33,7 +33,7 @@ class Meaning:
 
 
 def meaning(head: int, counts: Counts, num_seen: int, names: Sequence[str]) -> Meaning:
-    """A seen head stands for its class, a novel one for the class of most of its images."""
+    """The meaning of a head: its class if it is a seen one, else that of most of its images."""
     if head < num_seen:
         return Meaning(names[head], head)
     if not counts[:, head].any():

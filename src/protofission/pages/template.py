@@ -1,4 +1,4 @@
-"""Pages from templates: everything that is filled in is escaped."""
+"""Pages from templates; what is filled in is escaped."""
 
 from __future__ import annotations
 

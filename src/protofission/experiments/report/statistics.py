@@ -42,7 +42,7 @@ class Sample:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Where the interval begins and ends."""
+        """The ends of the interval."""
         return self.mean - self.interval, self.mean + self.interval
 
     @property

@@ -72,7 +72,7 @@ class Content:
 
     @property
     def standing(self) -> str:
-        """How many runs are finished."""
+        """A sentence on the number of finished runs."""
         states = [listed.state for some in self.runs.values() for listed in some]
         return f"{states.count('finished')} of {len(states)} runs are finished."
 

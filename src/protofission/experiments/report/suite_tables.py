@@ -30,9 +30,9 @@ class Cell:
 
     text: str
     notes: tuple[str, ...] = ()
-    """What stands small under it."""
+    """Small lines under it."""
     anchor: str = ""
-    """Where its runs are listed, if it has any."""
+    """The anchor of the list of its runs; empty if it has none."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Table:
     title: str
     caption: str
     corner: tuple[str, ...]
-    """What the labels of the lines are."""
+    """Titles of the columns of labels."""
     groups: tuple[tuple[str, int], ...]
     """Titles over some columns each, and over how many; none if there are no groups."""
     heads: tuple[tuple[str, str], ...]
@@ -103,7 +103,7 @@ def _by_panel(grid: Grid, panels: list[str]) -> Table:
 
 
 def _panel_cells(grid: Grid, row: str, panel: str) -> Iterator[Cell]:
-    """How many seeds a row has on a panel, then its quantities there."""
+    """The number of seeds of a row on a panel, then its quantities."""
     entry = grid.entry(row, panel)
     done, asked = len(entry.finished), len(entry.runs)
     anchor = anchors(grid).get((row, panel, None), "")
@@ -252,7 +252,7 @@ def _paper(column: Column, number: float) -> tuple[str, ...]:
 
 
 def _seeds(finished: int, asked: int) -> str:
-    """How many seeds a number is over, and out of how many if some are missing."""
+    """The number of seeds, with that of the runs asked for if some are missing."""
     return f"n = {finished}" if finished == asked else f"{finished} of {asked} seeds"
 
 

@@ -1,73 +1,19 @@
-"""The paper's tables and figures as suites, and its numbers."""
+"""The paper's tables and figures as suites."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from protofission.core.errors import require
-from protofission.experiments.suite import Case, Published, Suite
+from protofission.experiments.suite import Suite
+from protofission.experiments.suites.paper_numbers import ABLATION, TABLE_1, published_on
+from protofission.experiments.suites.readings import readings
 from protofission.experiments.suites.setting import Setting
 from protofission.methods import METHODS
-from protofission.training.experiment import Experiment
 
 RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 SLOTS = (1, 2, 5, 10)
 ACCURACIES = ("seen", "novel_orca", "novel_strict", "all_orca", "all_strict", "auc", "effective")
-
-
-def _published(rows: dict[str, dict[str, tuple[float, float, float]]]) -> Published:
-    """(seen, novel, all) in percent, as the paper has them: by ORCA's protocol."""
-    names = ("seen", "novel_orca", "all_orca")
-    return {
-        (row, dataset): {name: value / 100 for name, value in zip(names, numbers, strict=True)}
-        for row, panels in rows.items()
-        for dataset, numbers in panels.items()
-    }
-
-
-def _table_1() -> Published:
-    datasets = ("cifar10", "cifar100", "imagenet100")
-    rows = {
-        "fixmatch": ((71.5, 50.4, 49.5), (39.6, 23.5, 20.3), (65.8, 36.7, 34.9)),
-        "ds3l": ((77.6, 45.3, 40.2), (55.1, 23.7, 24.0), (71.2, 32.5, 30.8)),
-        "cgdl": ((72.3, 44.6, 39.7), (49.3, 22.5, 23.5), (67.3, 33.8, 31.9)),
-        "dtc": ((53.9, 39.5, 38.3), (31.3, 22.9, 18.3), (25.6, 20.8, 21.3)),
-        "rankstats": ((86.6, 81.0, 82.9), (36.4, 28.4, 23.1), (47.3, 28.7, 40.3)),
-        "simclr-kmeans": ((58.3, 63.4, 51.7), (28.6, 21.1, 22.3), (39.0, 35.7, 36.9)),
-        "orca, as its authors report it": (
-            (88.2, 90.4, 89.7),
-            (66.9, 43.0, 48.1),
-            (89.1, 72.1, 77.8),
-        ),
-        "orca": ((88.1, 87.7, 87.8), (66.5, 41.0, 46.6), (89.4, 69.1, 75.5)),
-        "orca+pf": ((88.6, 88.8, 88.7), (66.0, 41.3, 47.9), (90.0, 74.4, 79.6)),
-    }
-    return _published(
-        {row: dict(zip(datasets, numbers, strict=True)) for row, numbers in rows.items()}
-    )
-
-
-TABLE_1 = _table_1()
-"""tab:ood; `orca` as the paper's authors trained it."""
-
-ABLATION = _published(
-    {
-        "full": {"cifar10": (88.60, 88.81, 88.74), "cifar100": (65.99, 41.34, 47.92)},
-        "without prototypes": {
-            "cifar10": (88.06, 87.71, 87.82),
-            "cifar100": (66.45, 40.98, 46.59),
-        },
-        "without L_cst": {"cifar10": (88.02, 77.34, 76.04), "cifar100": (70.93, 35.72, 40.22)},
-        "without L_div": {"cifar10": (87.80, 88.51, 88.27), "cifar100": (65.53, 38.81, 45.87)},
-    }
-)
-"""tab:ablation."""
-
-
-def _of(published: Published, datasets: tuple[str, ...]) -> Published:
-    panels = {Path(dataset).name for dataset in datasets}
-    return {place: numbers for place, numbers in published.items() if place[1] in panels}
 
 
 def table1(setting: Setting) -> Suite:
@@ -84,7 +30,7 @@ def table1(setting: Setting) -> Suite:
         tuple(cases),
         ACCURACIES,
         pairs=_fissions(rows),
-        published=_of(TABLE_1, (*setting.datasets, "imagenet100")),
+        published=published_on(TABLE_1, (*setting.datasets, "imagenet100")),
         note="The paper's numbers are of a ResNet that learns from images, by ORCA's protocol; "
         "its ORCA is the one that its authors trained again.",
     )
@@ -119,7 +65,7 @@ def ablation(setting: Setting) -> Suite:
         ),
         ACCURACIES,
         pairs=tuple((row, "full") for row in parts if row != "full"),
-        published=_of(ABLATION, setting.datasets),
+        published=published_on(ABLATION, setting.datasets),
         note="Without L_div, L_ldiv is left out too, as it stands in the same bracket. The paper's "
         "weight of L_div is 0.001 on CIFAR-10 and 0.01 on CIFAR-100; 0.3 is ours.",
     )
@@ -199,126 +145,6 @@ def subclasses(setting: Setting) -> Suite:
 
 _COARSE = ("method.diversity_weight=0.3",)
 """The weight of L_div."""
-
-
-ORCA_READINGS: dict[str, tuple[str, ...]] = {
-    "1 L_div of each sample": ("method.diversity_reduce=per_sample",),
-    "2 single samples in L_div": ("method.diversity_min_samples=1",),
-    "2 L_div of a running mean": ("method.diversity_scope=ema",),
-    "3 without L_ldiv": ("method.local_diversity_weight=0",),
-    "3 L_ldiv summed over pairs": ("method.local_diversity_reduction=sum",),
-    "4 slots against the nearest slots": ("method.consistency_negatives=max_slot",),
-    "4 slots against all slots": ("method.consistency_negatives=all",),
-    "6 logits at T = 5": ("head.temperature=5",),
-    "6 logits at T = 20": ("head.temperature=20",),
-    "6 assignments at T = 30": ("method.assign_temperature=30",),
-    "7 margin on the max-logits alone": ("method.margin_on=max",),
-    "7 margin of at most 0.2 T": ("method.margin_cap=0.2",),
-    "8 partners by logits": ("method.pair_space=logit",),
-    "8 partners by probabilities": ("method.pair_space=prob",),
-    "9 no partners of labeled images": ("method.pair_labeled=false",),
-    "10 partners without gradient": ("method.pair_detach=true",),
-    "11 entropy on the max-logits alone": ("method.entropy_on=max",),
-    "11 entropy of weight 1": ("method.entropy_weight=1",),
-    "11 entropy of weight 2": ("method.entropy_weight=2",),
-    "11 entropy of weight 3": ("method.entropy_weight=3",),
-    "19 an epoch is a pass over the pool": ("recipe.epoch=pool",),
-    "22 ID by all heads": ("judging.auc_heads=all",),
-    "22 ID by energy": ("judging.ood_score=energy",),
-    "23 hard classes from 0.8 on": ("method.hard_threshold=0.8",),
-    "23 L_div of seen classes alone": ("method.diversity_classes=seen",),
-    "24 weight decay on delta": ("recipe.decay_delta=true",),
-    "24 lambda starts at 0.12": ("head.delta=-1",),
-    "24 lambda starts at 0.88": ("head.delta=1",),
-    "24 prototypes from random directions": ("head.init=random",),
-    "24 prototypes from the data": ("head.init=data",),
-    "26 one prototype for a novel class": ("head.novel_prototypes=1",),
-    "lambda_cst = 0.1": ("method.consistency_weight=0.1",),
-    "lambda_cst = 1": ("method.consistency_weight=1",),
-    "lambda_div = 0.1": ("method.diversity_weight=0.1",),
-    "lambda_div = 1": ("method.diversity_weight=1",),
-    "Euclidean, from a random start, a tenth of the learning rate": (
-        "head.similarity=euclidean",
-        "head.init=random",
-        "recipe.learning_rate=0.01",
-    ),
-    "V = 2": ("head.prototypes=2",),
-    "V = 10": ("head.prototypes=10",),
-    "literal": (
-        "method.local_diversity_weight=0",
-        "method.diversity_min_samples=1",
-        "method.entropy_on=max",
-        "method.entropy_weight=1",
-        "head.init=random",
-    ),
-}
-"""PF+ORCA, one open choice changed at a time; the numbers are those of docs/method.md. What is the
-default already is left out."""
-
-SIGMOID_READINGS: dict[str, tuple[str, ...]] = {
-    "13 binary risks averaged over classes": ("method.bce_reduction=mean",),
-    "14 OOD charged to each slot": ("method.ood_on=slots",),
-    "14 OOD of weight 0.5": ("method.ood_weight=0.5",),
-    "15 no warm-up, no band": ("method.literal=true",),
-    "15 a warm-up, and OOD below 0.5": ("method.literal=false",),
-    "15 a warm-up, and OOD below 0.25": ("method.literal=false", "method.ood_below=0.25"),
-    "15 no warm-up, OOD below 0.5": ("method.literal=false", "method.ood_warmup=0"),
-    "21 labeled images in the pool": ("data.pool_has_labeled=true",),
-    "22 ID by energy": ("judging.ood_score=energy",),
-    "b = 3": ("head.offset=3",),
-    "thr = 0.8": ("method.threshold=0.8",),
-    "lambda_cst = 0.1": ("method.consistency_weight=0.1",),
-    "lambda_div = 0.1": ("method.diversity_weight=0.1",),
-}
-"""PF+FixMatch-Sigmoid on the mismatched split, r = 0.5."""
-
-
-ORCA_BASES: dict[str, tuple[str, ...]] = {
-    "orca": (),
-    "orca, 1.6 times the entropy's weight": ("method.entropy_weight=3.2",),
-}
-SIGMOID_BASES: dict[str, tuple[str, ...]] = {
-    "fixmatch-sigmoid": (),
-    "fixmatch-sigmoid, 17 cosine head": ("head.kind=cosine",),
-}
-"""The methods without fission, as they are and on terms that are nearer to fission's: the weight of
-a regulariser that is charged to the slots too, and the same similarity."""
-
-
-def readings(setting: Setting) -> Suite:
-    """Each open choice of the method, one changed at a time: which ones matter."""
-    cases: list[Case] = []
-    pairs: list[tuple[str, str]] = []
-    for method, split, changes, bases in (
-        ("orca+pf", ("data.split=orca",), ORCA_READINGS, ORCA_BASES),
-        (
-            "fixmatch-sigmoid+pf",
-            ("data.split=ds3l", "data.split.ratio=0.5"),
-            SIGMOID_READINGS,
-            SIGMOID_BASES,
-        ),
-    ):
-        base = method.removesuffix("+pf")
-        ways = {method: (method, ())} | {name: (base, options) for name, options in bases.items()}
-        ways |= {f"{method}: {name}": (method, options) for name, options in changes.items()}
-        for dataset in setting.datasets:
-            panel = f"{Path(dataset).name}, {split[0].removeprefix('data.split=')}"
-            known: dict[Experiment, Case] = {}
-            for row, (own, options) in ways.items():
-                case = setting.case(row, own, dataset, *split, *options, panel=panel)
-                known.setdefault(case.experiment(0), case)
-            cases += known.values()
-            pairs += [(case.row, method) for case in known.values() if case.row != method]
-    return Suite(
-        "readings",
-        "Open choices, one changed at a time",
-        tuple(cases),
-        ("all_strict", "seen", "novel_strict", "auc", "effective"),
-        pairs=tuple(dict.fromkeys(pairs)),
-        note="Differences are to the same method with its defaults. A number before a reading is "
-        "that of the table of open choices in docs/method.md. Among so many intervals some miss 0 "
-        "by chance: of twenty, one.",
-    )
 
 
 SUITES: dict[str, Callable[[Setting], Suite]] = {

@@ -104,7 +104,7 @@ def perform_runs(runs: Sequence[Run], number: int) -> Generator[News, None, None
 
 
 def _waiting_news(told: Queue[News]) -> Iterator[News]:
-    """What is in the queue by now."""
+    """The news in the queue by now."""
     while True:
         try:
             yield told.get_nowait()
