@@ -7,7 +7,7 @@ know of processes, whether it looks at pairs, class means, entropies or all othe
 All processes hold the same loss, so each knows the gradient of every gathered row. It sends its
 own rows' gradient, times the number of processes, into its backbone; then the gradients of the
 parameters are averaged. Head: the mean of equal gradients. Backbone: the sum of all shares. Both
-are those of the whole batch. Batch norm alone sees a difference: each process normalises by its
+are those of the whole batch. Batch norm alone sees a difference: each process normalizes by its
 share, and the running statistics are averaged after every step.
 """
 
@@ -51,7 +51,7 @@ class Processes:
         return self.share.rank == 0
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Where the forward pass may run in a lower precision."""
+        """A context in which the forward pass may run in a lower precision."""
         return nullcontext()
 
     def gathered(self, rows: Tensor) -> Tensor:
@@ -59,22 +59,22 @@ class Processes:
         return rows
 
     def backward(self, loss: Tensor) -> None:
-        """The gradients of a loss that all processes have computed alike."""
+        """Compute the gradients of a loss that all processes have computed alike."""
         loss.backward()  # type: ignore[no-untyped-call]
 
     def average(self, *modules: nn.Module) -> None:
-        """The mean over processes of gradients and batch-norm statistics."""
+        """Average gradients and batch-norm statistics over the processes."""
 
     def setup(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """The optimiser as the precision wants it."""
+        """Wrap the optimizer for the precision."""
         return optimizer
 
     def agreed(self, value: Value) -> Value:
-        """The first process's value, for all."""
+        """Broadcast the first process's value to all."""
         return value
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes are here."""
 
 
 ALONE = Processes()
@@ -82,7 +82,7 @@ ALONE = Processes()
 
 @contextmanager
 def _with_the_others() -> Iterator[None]:
-    """Where processes speak to each other: says in a sentence that one of them is gone."""
+    """Turn an error of communication into a sentence: another process has ended."""
     try:
         yield
     except RuntimeError as error:
@@ -95,7 +95,7 @@ def _with_the_others() -> Iterator[None]:
 
 
 class _Gather(torch.autograd.Function):
-    """The rows of all processes; backward, one's own, as often as there are processes."""
+    """Gather the rows of all processes; backward, one's own gradient times their number."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, together: Together) -> Tensor:
@@ -121,7 +121,7 @@ class Together(Processes):
         self.device = fabric.device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Where the forward pass may run in a lower precision."""
+        """A context in which the forward pass may run in a lower precision."""
         return self.fabric.autocast()
 
     def gathered(self, rows: Tensor) -> Tensor:
@@ -131,12 +131,12 @@ class Together(Processes):
         return cast(Tensor, _Gather.apply(rows, self))  # type: ignore[no-untyped-call]
 
     def backward(self, loss: Tensor) -> None:
-        """The gradients of a loss that all processes have computed alike."""
+        """Compute the gradients of a loss that all processes have computed alike."""
         self.fabric.backward(loss)
 
     @torch.no_grad()
     def average(self, *modules: nn.Module) -> None:
-        """The mean over processes of gradients and batch-norm statistics, in one message."""
+        """Average gradients and batch-norm statistics over the processes, in one message."""
         if self.share.size == 1:
             return
         every = nn.ModuleList(modules)
@@ -152,16 +152,16 @@ class Together(Processes):
             value.copy_(part.view_as(value))
 
     def setup(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """The optimiser as the precision wants it."""
+        """Wrap the optimizer for the precision."""
         return cast(torch.optim.Optimizer, self.fabric.setup_optimizers(optimizer))
 
     def agreed(self, value: Value) -> Value:
-        """The first process's value, for all."""
+        """Broadcast the first process's value to all."""
         with _with_the_others():
             return self.fabric.broadcast(value)
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes are here."""
         with _with_the_others():
             self.fabric.barrier()
 
@@ -169,7 +169,7 @@ class Together(Processes):
 def launched(
     processes: int = 1, nodes: int = 1, accelerator: str = "auto", precision: Precision = "32"
 ) -> Processes:
-    """The processes of a run, started here unless torchrun has started them.
+    """Start the processes of a run, unless torchrun has started them.
 
     Args:
         processes: how many on this machine; on accelerators, one a device.
@@ -237,7 +237,7 @@ def _launch(fabric: Fabric) -> None:
 
 
 def device_named(accelerator: str) -> torch.device:
-    """Where one process computes: "cpu", "cuda", or "auto" for the latter where it is there."""
+    """The device of one process: "cpu", "cuda", or "auto" for cuda where there is one."""
     if accelerator == "auto":
         accelerator = best_accelerator()
     require(
