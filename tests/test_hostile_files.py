@@ -317,9 +317,9 @@ def test_a_state_whose_progress_is_nonsense_is_named(home: Path) -> None:
     ):
         path.write_bytes(sealed(tensors, progress=bad))
         with pytest.raises(InputError, match=r"state\.safetensors is missing or damaged"):
-            run.saved_state()
+            run.load_state()
     path.write_bytes(sealed(tensors, progress=texts["progress"]))
-    assert run.saved_state() is not None
+    assert run.load_state() is not None
 
 
 def test_predictions_that_do_not_go_together_are_named(home: Path) -> None:
