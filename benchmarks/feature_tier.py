@@ -192,7 +192,7 @@ def whole_run(folder: Path, out: Path, *assignments: str) -> dict[str, float]:
     for _ in perform(experiment, data, RunFolder(out)):
         pass
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    summary = RunFolder(out).summary()
+    summary = RunFolder(out).metrics()
     return {"seconds": time.perf_counter() - begin, "MB": peak, "all": summary.strict.all}
 
 

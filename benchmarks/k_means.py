@@ -20,7 +20,7 @@ from torch import Tensor
 from protofission.core.metrics import accuracy, auroc, contingency
 from protofission.data.datasets import DataSpec
 from protofission.data.splits import spec_of
-from protofission.training.novel_classes import clustered
+from protofission.training.novel_classes import cluster_into_classes
 
 
 def judged(data: DataSpec, seed: int) -> list[float]:
@@ -32,7 +32,7 @@ def judged(data: DataSpec, seed: int) -> list[float]:
     spread, middle = torch.std_mean(torch.cat(rows), 0)
     labeled, others = (_standard(part, middle, spread) for part in rows)
     sizes = training.num_seen, training.num_classes
-    found = clustered(labeled, known, others, *sizes, seed, anchored=False)
+    found = cluster_into_classes(labeled, known, others, *sizes, seed, anchored=False)
     counts = contingency(test.labels, found.heads.numpy(), sizes[1], sizes[1])
     shares, inside = accuracy(counts, sizes[0], "strict"), test.labels < sizes[0]
     scores = found.scores.numpy()

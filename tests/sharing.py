@@ -48,7 +48,7 @@ def outcome(name: str, processes: Processes = ALONE) -> dict[str, Tensor]:
         found[f"{name}/weight/{key}"] = parameter.detach()
     if experiment.method.traits.classifies:
         predictions = predict(
-            *state.judged,
+            *state.for_evaluation,
             experiment,
             data.training,
             data.test,

@@ -11,21 +11,21 @@ import numpy as np
 from protofission.core.metrics import Accuracy, PrototypeHealth
 from protofission.experiments.suite import Case, Run, Suite
 from protofission.system.json_files import to_json
-from protofission.training.evaluate import Summary
 from protofission.training.run_folder import RunFolder
+from protofission.training.run_metrics import RunMetrics
 
 HOSTILE = '<b>|=1+1&"x"_%'
 ROWS = ("orca", "orca+pf", "fixmatch", HOSTILE)
 
 
-def summary(seen: float, novel: float, every: float, auc: float = 0.9) -> Summary:
-    """A summary with given accuracies, the same in both protocols."""
+def run_metrics(seen: float, novel: float, every: float, auc: float = 0.9) -> RunMetrics:
+    """Metrics with given accuracies, the same in both protocols."""
     accuracy = Accuracy(seen, novel, every)
     health = PrototypeHealth(0.1, 2.25, 0, 0.3, 0.5)
-    return Summary(accuracy, accuracy, auc, 0.9, 0.1, 0.5, 0.5, health)
+    return RunMetrics(accuracy, accuracy, auc, 0.9, 0.1, 0.5, 0.5, health)
 
 
-def finish(run: Run, numbers: Summary) -> None:
+def finish(run: Run, numbers: RunMetrics) -> None:
     """Write the folder of a finished run."""
     run.folder.write("metrics.json", to_json(asdict(numbers)))
     run.folder.write("finished", "")
@@ -36,7 +36,10 @@ def case(row: str, panel: str = "digits", x: float | None = None) -> Case:
 
 
 def runs_of(
-    parent: Path, suite: Suite, seeds: Iterable[int], numbers: Callable[[Case, int], Summary | None]
+    parent: Path,
+    suite: Suite,
+    seeds: Iterable[int],
+    numbers: Callable[[Case, int], RunMetrics | None],
 ) -> list[Run]:
     """The runs of a suite; those without numbers are not run."""
     runs = []
@@ -89,7 +92,7 @@ def curve_suite() -> Suite:
 def table_runs(parent: Path, suite: Suite, seeds: int = 5) -> list[Run]:
     """One row of a panel without runs, another with three seeds of five."""
 
-    def numbers(one: Case, seed: int) -> Summary | None:
+    def numbers(one: Case, seed: int) -> RunMetrics | None:
         if (one.row, one.panel) == ("fixmatch", "CIFAR-100"):
             return None
         if (one.row, one.panel) == ("orca+pf", "CIFAR-100") and seed > 2:
@@ -97,7 +100,7 @@ def table_runs(parent: Path, suite: Suite, seeds: int = 5) -> list[Run]:
         noise = np.random.default_rng([ROWS.index(one.row), seed, len(one.panel)])
         base = (0.9 if one.panel == "CIFAR-10" else 0.5) + 0.02 * ROWS.index(one.row)
         seen, novel, every, auc = base + 0.008 * noise.standard_normal(4)
-        return summary(min(seen, 1), min(novel, 1), min(every, 1), min(auc, 1))
+        return run_metrics(min(seen, 1), min(novel, 1), min(every, 1), min(auc, 1))
 
     return runs_of(parent, suite, range(seeds), numbers)
 
@@ -105,12 +108,12 @@ def table_runs(parent: Path, suite: Suite, seeds: int = 5) -> list[Run]:
 def curve_runs(parent: Path, suite: Suite, seeds: int = 5) -> list[Run]:
     """Curves that fall; one point of the hostile row is not run."""
 
-    def numbers(one: Case, seed: int) -> Summary | None:
+    def numbers(one: Case, seed: int) -> RunMetrics | None:
         assert one.x is not None
         if one.row == HOSTILE and one.x == 0.6:
             return None
         steep = {"orca": 0.3, "orca+pf": 0.1}.get(one.row, 0.5)
         noise = np.random.default_rng([seed, round(10 * one.x), len(one.row)])
-        return summary(0.95 - steep * one.x + 0.01 * noise.standard_normal(), 0.5, 0.5)
+        return run_metrics(0.95 - steep * one.x + 0.01 * noise.standard_normal(), 0.5, 0.5)
 
     return runs_of(parent, suite, range(seeds), numbers)

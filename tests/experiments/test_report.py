@@ -45,10 +45,11 @@ from protofission.pages.contact_sheets import (
 from protofission.pages.drawing import shorten
 from protofission.pages.head_names import head_order, meaning
 from protofission.system.json_files import to_json
-from protofission.training.evaluate import NO_SLOT, Predictions, Summary, summarize
 from protofission.training.experiment import as_json
+from protofission.training.predictions import NO_SLOT, Predictions
 from protofission.training.presets import preset
 from protofission.training.run import Epoch, RunFolder, environment
+from protofission.training.run_metrics import RunMetrics, compute_metrics
 
 NAMES = ('<b>&"x"', "$y^2$", "猫", "d")
 LABELS = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3])
@@ -82,10 +83,10 @@ def data_of(names: tuple[str, ...] = NAMES, num_seen: int = 2, labels: Any = LAB
     return Data(training, test, DIGITS, split, names)
 
 
-def summary(seen: float = 0.9, orca: Any = (0.8, 0.8), strict: Any = (0.8, 0.8)) -> Summary:
-    """A summary with given accuracies; orca and strict are (novel, all)."""
+def run_metrics(seen: float = 0.9, orca: Any = (0.8, 0.8), strict: Any = (0.8, 0.8)) -> RunMetrics:
+    """Metrics with given accuracies; orca and strict are (novel, all)."""
     health = PrototypeHealth(0.1, 2.25, 0, 0.3, 0.5)
-    return Summary(
+    return RunMetrics(
         Accuracy(seen, *orca), Accuracy(seen, *strict), 0.93125, 0.9, 0.1, 0.5, 0.5, health
     )
 
@@ -95,12 +96,12 @@ def result(
     method: str = "orca+pf",
     seed: int = 0,
     predictions: Predictions = PREDICTIONS,
-    numbers: Summary | None = None,
+    numbers: RunMetrics | None = None,
     assignment: str = "recipe.momentum=0.9",
 ) -> Result:
     """A finished run, written by hand."""
     folder = RunFolder(parent / f"{method}-seed{seed}")
-    numbers = numbers or summarize(predictions)
+    numbers = numbers or compute_metrics(predictions)
     history = [Epoch(e, 2.0 - e + seed, {"max": 1.0}, 0.5, 0.1, numbers, None) for e in range(3)]
     arrays = BytesIO()
     np.savez_compressed(arrays, **vars(predictions))
@@ -115,7 +116,7 @@ def result(
     return Result(method, seed, folder)
 
 
-def seeds(parent: Path, *numbers: Summary, method: str = "orca") -> list[Result]:
+def seeds(parent: Path, *numbers: RunMetrics, method: str = "orca") -> list[Result]:
     return [result(parent, method, seed, numbers=one) for seed, one in enumerate(numbers)]
 
 
@@ -123,7 +124,7 @@ def seeds(parent: Path, *numbers: Summary, method: str = "orca") -> list[Result]
 
 
 def test_rows_hold_mean_sample_deviation_and_n(tmp_path: Path) -> None:
-    runs = seeds(tmp_path, summary(0.8), summary(0.9), summary(1.0))
+    runs = seeds(tmp_path, run_metrics(0.8), run_metrics(0.9), run_metrics(1.0))
     row = method_rows([*runs, result(tmp_path, "zz"), result(tmp_path, "aa")])[0]
     assert (row.name, row.n) == ("orca", 3)
     assert row.cells["seen"].mean == pytest.approx(0.9)
@@ -139,21 +140,21 @@ def test_rows_come_in_the_order_of_the_methods(tmp_path: Path) -> None:
 
 
 def test_columns_read_the_right_numbers(tmp_path: Path) -> None:
-    (row,) = method_rows(seeds(tmp_path, summary(0.11, orca=(0.22, 0.33), strict=(0.44, 0.55))))
+    (row,) = method_rows(seeds(tmp_path, run_metrics(0.11, orca=(0.22, 0.33), strict=(0.44, 0.55))))
     assert row.texts() == ["11.0", "22.0", "44.0", "33.0", "55.0", "0.931", "2.25"]
     assert list(row.cells) == list(COLUMNS)
 
 
 def test_one_seed_shows_no_spread(tmp_path: Path) -> None:
-    (row,) = method_rows(seeds(tmp_path, summary()))
+    (row,) = method_rows(seeds(tmp_path, run_metrics()))
     assert isnan(row.cells["seen"].sd)
     assert "±" not in printed([row])
     assert "One seed" in printed([row])
 
 
 def test_what_cannot_be_judged_is_a_dash(tmp_path: Path) -> None:
-    blind = summary(orca=(nan, 0.5), strict=(nan, 0.5))
-    (row,) = method_rows(seeds(tmp_path, summary(), blind))
+    blind = run_metrics(orca=(nan, 0.5), strict=(nan, 0.5))
+    (row,) = method_rows(seeds(tmp_path, run_metrics(), blind))
     assert row.texts()[1:4] == ["–", "–", "65.0 ± 21.2"]  # noqa: RUF001
     assert disagreements([row]) == []
 
@@ -165,7 +166,7 @@ def printed(table: Any) -> str:
 
 
 def test_the_terminal_table_fits_80_columns(tmp_path: Path) -> None:
-    wide = [summary(0.0, (0.0, 0.0), (0.0, 0.0)), summary(1.0, (1.0, 1.0), (1.0, 1.0))]
+    wide = [run_metrics(0.0, (0.0, 0.0), (0.0, 0.0)), run_metrics(1.0, (1.0, 1.0), (1.0, 1.0))]
     text = printed(method_rows(seeds(tmp_path, *wide, method="fixmatch-sigmoid+pf")))
     assert max(map(len, text.splitlines())) <= 80
     assert "fixmatch-sigmoid+pf" in text
@@ -175,19 +176,19 @@ def test_the_terminal_table_fits_80_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("gap", "named"), [(0.02, False), (0.0201, True)])
 def test_protocols_over_two_points_apart_are_named(tmp_path: Path, gap: float, named: bool) -> None:
-    table = method_rows(seeds(tmp_path, summary(orca=(0.83 + gap, 0.8), strict=(0.83, 0.8))))
+    table = method_rows(seeds(tmp_path, run_metrics(orca=(0.83 + gap, 0.8), strict=(0.83, 0.8))))
     said = "differ by 2.0 points in `novel`: a novel class sits on a seen head."
     assert disagreements(table) == [f"orca: the two protocols {said}"] * named
 
 
 def test_one_seed_of_many_is_enough_to_be_named(tmp_path: Path) -> None:
-    apart = summary(orca=(0.9, 0.85), strict=(0.7, 0.8))
-    (sentence,) = disagreements(method_rows(seeds(tmp_path, *[summary()] * 19, apart)))
+    apart = run_metrics(orca=(0.9, 0.85), strict=(0.7, 0.8))
+    (sentence,) = disagreements(method_rows(seeds(tmp_path, *[run_metrics()] * 19, apart)))
     assert "in 1 of 20 seeds, by up to 20.0 points in `novel` and 5.0 points in `all`" in sentence
 
 
 def test_apart_in_all_alone_has_its_own_cause(tmp_path: Path) -> None:
-    (sentence,) = disagreements(method_rows(seeds(tmp_path, summary(orca=(0.8, 0.9)))))
+    (sentence,) = disagreements(method_rows(seeds(tmp_path, run_metrics(orca=(0.8, 0.9)))))
     assert sentence.endswith("10.0 points in `all`: a class sits on another's head.")
 
 
@@ -340,7 +341,7 @@ def test_rejected_images_come_by_their_ood_score() -> None:
     assert sheet.unused == ""
 
 
-def test_colour_images_of_any_shape_keep_their_pixels() -> None:
+def test_color_images_of_any_shape_keep_their_pixels() -> None:
     images = np.random.default_rng(0).integers(0, 4, (2, 3, 20, 33), np.uint8) * 60
     row = decoded(png_uri(picture_row(images, np.array([False, True]), 2)))
     assert row.shape == (24, 2 * (33 + 5) - 1, 3)
@@ -348,7 +349,7 @@ def test_colour_images_of_any_shape_keep_their_pixels() -> None:
     assert (row[2:-2, 40:73] == np.moveaxis(images[1], 0, -1)).all()
 
 
-def test_many_colours_become_near_ones_and_large_images_small() -> None:
+def test_many_colors_become_near_ones_and_large_images_small() -> None:
     ramp = np.linspace(0, 255, 60 * 80, dtype=np.uint8).reshape(60, 80)
     image = np.stack([ramp, ramp[::-1], ramp[:, ::-1]])
     row = picture_row(image[None], np.array([True]), 1)
@@ -374,7 +375,7 @@ def test_of_many_heads_the_first_seen_and_novel_ones_are_shown() -> None:
 
 
 class Page(HTMLParser):
-    """What a browser would find: ids, links, text; and that tags close in order."""
+    """A page as a browser reads it: ids, links, text; and that tags close in order."""
 
     VOID = frozenset({"meta", "link", "img", "br"})
 
@@ -504,7 +505,7 @@ def test_only_methods_with_several_prototypes_have_sub_classes(
 
 
 def test_protocols_apart_and_oracles_are_told(tmp_path: Path) -> None:
-    apart = summary(orca=(0.9, 0.8), strict=(0.7, 0.8))
+    apart = run_metrics(orca=(0.9, 0.8), strict=(0.7, 0.8))
     oracle = result(tmp_path, numbers=apart, assignment="judging.select=oracle")
     content, page = page_of(tmp_path, [oracle])
     assert "differ by 20.0 points in <code>novel</code>" in content

@@ -37,8 +37,8 @@ from suite_runs import (
     curve_runs,
     curve_suite,
     finish,
+    run_metrics,
     runs_of,
-    summary,
     table_runs,
     table_suite,
 )
@@ -48,7 +48,7 @@ COMMAND = 'protofission suite "<a>" | cat'
 
 
 class Page(HTMLParser):
-    """What a browser would find: texts of cells by table row, ids, links, all text."""
+    """A page as a browser reads it: texts of cells by table row, ids, links, all text."""
 
     def __init__(self, content: str) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ def small(tmp_path: Path) -> tuple[Suite, list[Run]]:
 
     def numbers(one: Case, seed: int) -> Any:
         value = seen.get(one.row, {}).get(seed)
-        return None if value is None else summary(value, 0.5, 0.5, nan)
+        return None if value is None else run_metrics(value, 0.5, 0.5, nan)
 
     return suite, runs_of(tmp_path / "runs", suite, range(3), numbers)
 
@@ -290,8 +290,8 @@ def test_curves_are_summed_up_as_by_hand(places: list[int], seed: int) -> None:
             zip(x, curve, strict=True), list(zip(x, curve, strict=True))[1:], strict=False
         ):
             covered += (right - left) * (low + high) / 2
-        middle, centre = sum(x) / len(x), sum(curve) / len(x)
-        both = sum((a - middle) * (b - centre) for a, b in zip(x, curve, strict=True))
+        middle, center = sum(x) / len(x), sum(curve) / len(x)
+        both = sum((a - middle) * (b - center) for a, b in zip(x, curve, strict=True))
         assert found["area"][number] == pytest.approx(covered / (x[-1] - x[0]))
         assert found["worst"][number] == min(curve)
         slope = both / sum((a - middle) ** 2 for a in x)
@@ -314,7 +314,7 @@ def test_only_seeds_with_the_whole_curve_count(tmp_path: Path) -> None:
 
     def made(one: Case, seed: int) -> Any:
         value = numbers.get((one.x or 0.0, seed))
-        return None if value is None else summary(value, 0.5, 0.5)
+        return None if value is None else run_metrics(value, 0.5, 0.5)
 
     curve = grid_of(suite, runs_of(tmp_path, suite, (0, 1), made)).curve("one", "digits")
     assert {name: sample.values for name, sample in curve.items()} == {
@@ -392,7 +392,7 @@ def test_figures_are_large_and_not_blank(table: Path, curves: Path) -> None:
 def test_panels_of_like_names_have_files_of_their_own(tmp_path: Path) -> None:
     suite = Suite("s", "S", (case("one", "A b"), case("one", "a/b")), ("seen",))
     runs = [Run(one, 0, RunFolder(tmp_path / "runs" / str(n))) for n, one in enumerate(suite.cases)]
-    finish(runs[0], summary(0.5, 0.5, 0.5))
+    finish(runs[0], run_metrics(0.5, 0.5, 0.5))
     paths = write_report(tmp_path, suite, runs, COMMAND)
     names = [path.name for path in paths if path.parent.name == "figures"]
     assert names == ["dots-1-a-b.png", "dots-1-a-b.svg", "dots-2-a-b.png", "dots-2-a-b.svg"]
@@ -420,7 +420,7 @@ def test_a_suite_of_which_nothing_was_run(tmp_path: Path) -> None:
 
 def test_many_panels_are_cut_into_tables_that_fit_paper(tmp_path: Path) -> None:
     suite = replace(table_suite(tuple("abc")), quantities=("seen", "auc", "nmi"), published={})
-    runs = runs_of(tmp_path / "runs", suite, (0,), lambda *_: summary(0.5, 0.5, 0.5))
+    runs = runs_of(tmp_path / "runs", suite, (0,), lambda *_: run_metrics(0.5, 0.5, 0.5))
     write_report(tmp_path, suite, runs, COMMAND)
     heads = [row for row in Page((tmp_path / "report.html").read_text()).rows if "n" in row]
     assert [head.count("n") for head in heads] == [2, 1]
@@ -430,7 +430,7 @@ def test_a_panel_shows_the_rows_and_comparisons_that_were_planned_for_it(tmp_pat
     suite = replace(table_suite(("a", "b")), published={})
     kept = tuple(case for case in suite.cases if (case.row, case.panel) != ("orca", "b"))
     suite = replace(suite, cases=kept)
-    runs = runs_of(tmp_path / "runs", suite, (0,), lambda *_: summary(0.5, 0.5, 0.5))
+    runs = runs_of(tmp_path / "runs", suite, (0,), lambda *_: run_metrics(0.5, 0.5, 0.5))
     grid = grid_of(suite, runs)
     assert [(row, panel) for row, _, panel in grid.comparisons] == [
         ("orca+pf", "a"),

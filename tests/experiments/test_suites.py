@@ -1,4 +1,4 @@
-"""Suites: what they plan, how they are carried out, what they refuse."""
+"""Suites: plans, runs and refusals."""
 
 import json
 import os

@@ -173,7 +173,7 @@ def test_training_moves_the_prototypes_that_are_judged():
     before = state.model.head.get_buffer("means").clone()
     for _ in train(state, experiment, data.training, data.augmentations):
         pass
-    after = state.judged.model.head.get_buffer("means")
+    after = state.for_evaluation.model.head.get_buffer("means")
     assert (before * after).sum(-1)[: data.training.num_seen].max() < 0.99
     assert_close(after.norm(dim=-1), torch.ones(len(after)))
 

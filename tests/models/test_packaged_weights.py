@@ -11,7 +11,7 @@ from protofission.data.image_sets import floats
 from protofission.models.backbones import Backbone, find_backbone
 from protofission.models.checkpoints import check_origin, load_backbone
 from protofission.models.weight_files import packaged_weights
-from protofission.training.evaluate import neighbour_classes
+from protofission.training.neighbors import neighbor_classes
 from protofission.training.packed_backbone import cards
 
 NAMES = ("simclr-cifar10", "simclr-cifar100")
@@ -59,5 +59,5 @@ def test_their_features_tell_classes_apart(name: str, least: float) -> None:
             chunks = [backbone(floats(chunk)) for chunk in torch.split(pixels, 1000)]
         features.append(torch.cat(chunks))
         labels.append(torch.from_numpy(images.labels[:number].copy()))
-    found = neighbour_classes(features[0], labels[0], features[1], 50)
+    found = neighbor_classes(features[0], labels[0], features[1], 50)
     assert (found == labels[1]).float().mean() > least

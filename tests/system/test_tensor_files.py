@@ -72,7 +72,7 @@ def test_a_flipped_bit_of_a_run_s_weights_is_seen(run: RunFolder) -> None:
 
 
 def test_a_flipped_bit_of_a_state_is_seen(run: RunFolder) -> None:
-    all_refused(run.path / "state.safetensors", run.saved_state)
+    all_refused(run.path / "state.safetensors", run.load_state)
 
 
 def test_a_flipped_bit_of_a_packed_backbone_is_seen(run: RunFolder, tmp_path: Path) -> None:
@@ -138,13 +138,13 @@ def test_a_state_of_an_earlier_version_opens_and_is_checked(tmp_path: Path) -> N
     folder = RunFolder(tmp_path)
     progress = {"history": [], "steps": [], "digest": OLD_DIGEST}
     folder.write("state.safetensors", save_tensors(STATE, {"progress": json.dumps(progress)}))
-    saved = folder.saved_state()
+    saved = folder.load_state()
     assert saved is not None
     assert torch.equal(saved[0]["weight"], STATE["weight"])
     path = tmp_path / "state.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     with pytest.raises(InputError, match="damaged"):
-        folder.saved_state()
+        folder.load_state()
 
 
 def test_json_without_end_in_a_header_is_refused(tmp_path: Path) -> None:

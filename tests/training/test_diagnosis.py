@@ -1,4 +1,4 @@
-"""What a run says while it runs: warnings in time, a line an epoch, curves to be read back."""
+"""Output of a run under way: warnings in time, a line an epoch, curves to be read back."""
 
 from __future__ import annotations
 
@@ -24,19 +24,25 @@ from protofission.methods import METHODS
 from protofission.system.json_files import to_json
 from protofission.training import console as session
 from protofission.training.console import epoch_line, show_run
-from protofission.training.diagnosis import EARLY, Finding, after, at_the_start, learns_by_trust
-from protofission.training.evaluate import Summary
+from protofission.training.diagnosis import (
+    EARLY,
+    Finding,
+    epoch_findings,
+    learns_by_trust,
+    start_warnings,
+)
 from protofission.training.experiment import Experiment
-from protofission.training.history import Epoch, RunHistory, epochs
+from protofission.training.history import Epoch, RunHistory, epochs_from_json
 from protofission.training.loop import StepReport
 from protofission.training.presets import PRESETS, preset
 from protofission.training.run import Moment, perform
 from protofission.training.run_folder import RunFolder
+from protofission.training.run_metrics import RunMetrics
 from protofission.training.tensorboard import Tracker, curve_values
 from runs import digits, small
 
 
-def summary(effective: float = 3.0, **others: Any) -> Summary:
+def run_metrics(effective: float = 3.0, **others: Any) -> RunMetrics:
     """Numbers of which no two are equal."""
     values: dict[str, Any] = {
         "orca": Accuracy(0.81, 0.62, 0.73),
@@ -50,7 +56,7 @@ def summary(effective: float = 3.0, **others: Any) -> Summary:
         "subclasses": SubclassScore(0.231, 0.417),
         "subclusters": SubclassScore(0.253, 0.391),
     }
-    return Summary(**{**values, **others})
+    return RunMetrics(**{**values, **others})
 
 
 def epoch(**others: Any) -> Epoch:
@@ -60,7 +66,7 @@ def epoch(**others: Any) -> Epoch:
         "terms": {"supervised": 0.7, "pseudo": 0.3},
         "trusted": 0.4,
         "learning_rate": 0.05,
-        "summary": summary(),
+        "summary": run_metrics(),
         "neighbours": None,
     }
     return Epoch(**{**values, **others})
@@ -91,7 +97,7 @@ def test_a_pool_without_trust_is_told_of_where_the_method_learns_by_trust(name):
     experiment = preset("digits", name)
     assert learns_by_trust(experiment) == (name in TRUSTING)
     for trusted, low in ((0.0, True), (0.0099, True), (0.01, False), (0.4, False), (None, False)):
-        found = after(epoch(trusted=trusted), experiment, 0.5)
+        found = epoch_findings(epoch(trusted=trusted), experiment, 0.5)
         assert len(found) == (low and name in TRUSTING), (trusted, found)
         for _, sentence in found:
             assert f"({trusted:.1%} of its images)" in sentence
@@ -106,7 +112,7 @@ def test_collapsed_prototypes_are_told_of_where_there_are_several(name):
     assert several == (name.endswith("+pf") or name == "cpl")
     remedy = "lower head.prototypes" if name == "cpl" else "raise method.diversity_weight"
     for effective, collapsed in ((1.0, True), (1.19, True), (1.2, False), (math.nan, False)):
-        found = after(epoch(summary=summary(effective)), experiment, 0.5)
+        found = epoch_findings(epoch(summary=run_metrics(effective)), experiment, 0.5)
         assert len(found) == (collapsed and several), (effective, found)
         for _, sentence in found:
             assert f"of 5 a class, {effective:.1f} are in use" in sentence
@@ -116,53 +122,53 @@ def test_collapsed_prototypes_are_told_of_where_there_are_several(name):
 
 def test_a_head_with_one_prototype_cannot_collapse():
     experiment = override(preset("digits", "fixmatch+pf"), "head.prototypes=1")
-    assert after(epoch(summary=summary(1.0)), experiment, 0.5) == []
+    assert epoch_findings(epoch(summary=run_metrics(1.0)), experiment, 0.5) == []
 
 
-def test_both_warnings_stand_side_by_side_and_the_second_waits_for_a_judgement():
+def test_both_warnings_stand_side_by_side_and_the_second_waits_for_an_evaluation():
     experiment = preset("digits", "fixmatch+pf")
-    bad = epoch(trusted=0.0, summary=summary(1.0))
-    trust, collapse = after(bad, experiment, 0.5)
+    bad = epoch(trusted=0.0, summary=run_metrics(1.0))
+    trust, collapse = epoch_findings(bad, experiment, 0.5)
     assert (trust.kind, collapse.kind) == ("trust", "collapse")
     assert trust.sentence.startswith("Nothing in the pool is trusted")
     assert collapse.sentence.startswith("The prototypes have collapsed")
-    unjudged = dataclasses.replace(bad, summary=None)
-    assert after(unjudged, experiment, 0.5) == [trust]
+    unevaluated = dataclasses.replace(bad, summary=None)
+    assert epoch_findings(unevaluated, experiment, 0.5) == [trust]
 
 
 def test_nothing_is_said_early():
     experiment = preset("digits", "fixmatch+pf")
-    bad = epoch(trusted=0.0, summary=summary(1.0))
+    bad = epoch(trusted=0.0, summary=run_metrics(1.0))
     assert EARLY == 0.25
     for progress in (0.0, 0.1, 0.2499):
-        assert after(bad, experiment, progress) == []
+        assert epoch_findings(bad, experiment, progress) == []
     for progress in (0.25, 0.9, 1.0):
-        assert len(after(bad, experiment, progress)) == 2
+        assert len(epoch_findings(bad, experiment, progress)) == 2
 
 
 def test_a_frozen_random_start_is_told_of_before_the_first_step():
     for stages in range(3):
         experiment = override(preset("digits", "orca"), f"recipe.trainable_stages={stages}")
-        (sentence,) = at_the_start(experiment)
+        (sentence,) = start_warnings(experiment)
         assert sentence.startswith(f"{3 - stages} of 3 stages are frozen and random")
         assert "recipe.trainable_stages=none" in sentence
         assert "backbone.weights=..." in sentence
         assert names_options(sentence, experiment)
-        assert at_the_start(override(experiment, "backbone.weights=simclr.pt")) == []
-        assert at_the_start(override(experiment, "recipe.trainable_stages=none")) == []
-    assert at_the_start(override(experiment, "recipe.trainable_stages=3")) == []
+        assert start_warnings(override(experiment, "backbone.weights=simclr.pt")) == []
+        assert start_warnings(override(experiment, "recipe.trainable_stages=none")) == []
+    assert start_warnings(override(experiment, "recipe.trainable_stages=3")) == []
 
 
 def test_of_the_presets_those_that_want_the_user_s_weights_say_so():
     for name in PRESETS:
         wants = name.startswith(("paper/", "digits"))
-        assert bool(at_the_start(preset(name, "orca+pf"))) == wants, name
-        assert at_the_start(preset(name, "simclr")) == [], name
+        assert bool(start_warnings(preset(name, "orca+pf"))) == wants, name
+        assert start_warnings(preset(name, "simclr")) == [], name
 
 
 def test_findings_are_told_apart_by_their_kind_and_not_by_their_words(monkeypatch, tmp_path):
     found = iter([("trust", "a: 1"), ("trust", "b: 2"), ("collapse", "a: 3"), ("trust", "c")])
-    monkeypatch.setattr(session.diagnosis, "after", lambda *_: [Finding(*next(found))])
+    monkeypatch.setattr(session.diagnosis, "epoch_findings", lambda *_: [Finding(*next(found))])
     monkeypatch.setattr(session, "perform", performed([epoch(epoch=n) for n in range(4)]))
     console = Console(file=io.StringIO(), width=80)
     show_run(small("supervised"), digits(), RunFolder(tmp_path), console)
@@ -185,14 +191,14 @@ def test_an_epoch_is_the_mean_of_its_steps_with_the_last_learning_rate(trusted):
     progress = RunHistory()
     progress.add(report(0, {"supervised": 1.0, "pseudo": 4.0}, trusted[0]))
     progress.add(report(1, {"supervised": 3.0, "pseudo": 8.0}, trusted[1]))
-    first = progress.end_epoch(summary(), None)
+    first = progress.end_epoch(run_metrics(), None)
     assert first == Epoch(
         epoch=0,
         loss=2.0 + 0.5 * 6.0,
         terms={"supervised": 2.0, "pseudo": 6.0},
         trusted=None if trusted[0] is None else 0.5,
         learning_rate=0.05,
-        summary=summary(),
+        summary=run_metrics(),
         neighbours=None,
     )
     progress.add(report(2, {"supervised": 7.0, "pseudo": 0.0}, trusted[0]))
@@ -203,10 +209,10 @@ def test_an_epoch_is_the_mean_of_its_steps_with_the_last_learning_rate(trusted):
 
 def test_epochs_are_read_as_they_were_written_and_nan_is_null():
     health = PrototypeHealth(math.nan, math.nan, 0, math.nan, 0.5)
-    nothing = summary(auc=math.nan, strict=Accuracy(0.5, math.nan, 0.5), prototypes=health)
+    nothing = run_metrics(auc=math.nan, strict=Accuracy(0.5, math.nan, 0.5), prototypes=health)
     written = [epoch(summary=nothing), epoch(epoch=7, summary=None, trusted=None, neighbours=0.2)]
     text = to_json([dataclasses.asdict(one) for one in written])
-    read = epochs(json.loads(text, parse_constant=pytest.fail))
+    read = epochs_from_json(json.loads(text, parse_constant=pytest.fail))
     assert repr(read) == repr(written)  # NaN equals nothing, but looks like itself
     assert read[1] == written[1]
 
@@ -218,7 +224,7 @@ LONGEST = epoch(
     epoch=1023,
     loss=12.34567,
     trusted=1.0,
-    summary=summary(orca=Accuracy(1, 1, 1), strict=Accuracy(1, 1, 1), auc=1.0),
+    summary=run_metrics(orca=Accuracy(1, 1, 1), strict=Accuracy(1, 1, 1), auc=1.0),
 )
 
 
@@ -375,7 +381,9 @@ def performed(epochs: list[Epoch]) -> Callable[..., Iterator[Moment]]:
 
 def test_a_warning_is_said_once_though_its_number_changes(monkeypatch, tmp_path):
     experiment = override(small("fixmatch+pf"), "recipe.epochs=4")
-    shown = [epoch(epoch=n, trusted=0.001 * n, summary=summary(1.0 + 0.05 * n)) for n in range(4)]
+    shown = [
+        epoch(epoch=n, trusted=0.001 * n, summary=run_metrics(1.0 + 0.05 * n)) for n in range(4)
+    ]
     monkeypatch.setattr(session, "perform", performed(shown))
     console = Console(file=io.StringIO(), width=80)
     show_run(experiment, digits(), RunFolder(tmp_path), console)

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from protofission.core.options import override
 from protofission.core.records import Output, Prototypes
 from protofission.data.image_sets import TestData, TrainingData
-from protofission.training.evaluate import NO_SLOT, clusters, ood_scores, predict, summarize
+from protofission.training.evaluate import kmeans_clusters, ood_scores, predict
 from protofission.training.experiment import Experiment
+from protofission.training.predictions import NO_SLOT
 from protofission.training.presets import preset
+from protofission.training.run_metrics import compute_metrics
 
 MEMORY = nn.ModuleDict({"base": nn.Module()})
 """Of a method that remembers nothing, with fission or without."""
@@ -114,14 +116,14 @@ def test_clusters_are_found_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(KMeans, "fit", noted)
     with threadpool_limits(2):
-        found = clusters(torch.tensor([[0.0], [9.0], [0.1], [9.1]]).__getitem__, 4, 2, 0)
+        found = kmeans_clusters(torch.tensor([[0.0], [9.0], [0.1], [9.1]]).__getitem__, 4, 2, 0)
     assert found[0] == found[2] != found[1] == found[3]
     assert used == {1}
 
 
 def test_fewer_images_than_clusters_have_one_each() -> None:
-    assert clusters(torch.randn(3, 2).__getitem__, 3, 5, 0).tolist() == [0, 1, 2]
-    assert clusters(torch.randn(0, 2).__getitem__, 0, 5, 0).tolist() == []
+    assert kmeans_clusters(torch.randn(3, 2).__getitem__, 3, 5, 0).tolist() == [0, 1, 2]
+    assert kmeans_clusters(torch.randn(0, 2).__getitem__, 0, 5, 0).tolist() == []
 
 
 def test_where_finer_classes_are_known_each_class_is_divided_twice() -> None:
@@ -142,9 +144,9 @@ def test_where_finer_classes_are_known_each_class_is_divided_twice() -> None:
     assert found.own_slots.tolist() == [0, 0, 1, 1, 0]
     assert found.finer.tolist() == finer.tolist()
     assert sorted(set(found.own_clusters[:3].tolist())) == [0, 1]
-    numbers = summarize(found)
+    numbers = compute_metrics(found)
     assert (numbers.subclasses.nmi, numbers.subclasses.accuracy) == (1.0, 1.0)
     without, _ = data(sims, sims, 2, 2)
     plain = predict(Ready(), MEMORY, experiment("orca+pf"), without, TestData(sims, judged.labels))  # type: ignore[arg-type]
     assert len(plain.own_slots) == 0
-    assert np.isnan(summarize(plain).subclasses.nmi)
+    assert np.isnan(compute_metrics(plain).subclasses.nmi)

@@ -19,7 +19,7 @@ from protofission.methods import METHODS
 from protofission.models.start_from_data import start_from_data
 from protofission.system.distributed import ALONE
 from protofission.training.experiment import Experiment
-from protofission.training.loop import judged_memory, train
+from protofission.training.loop import evaluation_memory, train
 from protofission.training.recipe import Recipe
 from protofission.training.run import perform
 from protofission.training.run_folder import RunFolder
@@ -53,7 +53,7 @@ def test_scrambled_pool_labels_leave_every_weight_bit_identical(name: str, tmp_p
             pass
     assert_same(folders[0].weights(), folders[1].weights())
     if experiment.method.traits.predicts:  # the scrambling was real: judging saw it
-        assert folders[0].summary() != folders[1].summary()
+        assert folders[0].metrics() != folders[1].metrics()
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
@@ -122,7 +122,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
 
 
 def assert_same_rows(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    """In any order, and up to what the neighbours in a batch do to a rounding."""
+    """In any order, and up to what the neighbors in a batch do to a rounding."""
     assert found.shape == wanted.shape
     far = torch.cdist(found.double(), wanted.double())
     assert max(far.amin(0).max(), far.amin(1).max()) < 1e-5 * wanted.norm(dim=1).mean()
@@ -233,9 +233,9 @@ def test_a_model_is_judged_by_statistics_of_its_own_features(name: str) -> None:
     data, experiment = digits().training, small(name, "recipe.ema=0.75")
     state = trained(experiment, digits())
     kept = {key: value.clone() for key, value in state.memory.state_dict().items()}
-    memory = judged_memory(state, experiment, data, floats, ALONE)
+    memory = evaluation_memory(state, experiment, data, floats, ALONE)
     assert_same(kept, state.memory.state_dict())
-    model, expected = state.judged.model.eval(), copy.deepcopy(state.judged.memory)
+    model, expected = state.for_evaluation.model.eval(), copy.deepcopy(state.for_evaluation.memory)
     with torch.no_grad():
         seen, pool = ([model(floats(part))] for part in (data.labeled, data.unlabeled))
     experiment.method.survey(expected, Survey(seen, data.labels, pool))
@@ -245,7 +245,7 @@ def test_a_model_is_judged_by_statistics_of_its_own_features(name: str) -> None:
     assert not all(map(torch.equal, old, memory.buffers()))
 
 
-def test_clipping_leaves_the_model_alone_where_a_net_of_its_own_optimiser_is_far_off() -> None:
+def test_clipping_leaves_the_model_alone_where_a_net_of_its_own_optimizer_is_far_off() -> None:
     data, experiment = digits().training, small("cgdl", "recipe.clip=0.01")
     state = start(experiment, data, DIGITS)
     next(train(state, experiment, data, DIGITS))

@@ -1,4 +1,4 @@
-"""Features judged by their labeled neighbours: votes counted one by one."""
+"""Features judged by their labeled neighbors: votes counted one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from builders import normal, rng
 from protofission.core.records import Output, Prototypes
 from protofission.data.image_sets import TestData, TrainingData
-from protofission.training import neighbors
 from protofission.training.neighbors import neighbor_accuracy, neighbor_classes
 
 
@@ -21,7 +20,7 @@ def scalar_classes(
     bank: list[list[float]],
     labels: list[int],
     queries: list[list[float]],
-    neighbours: int,
+    neighbors: int,
     temperature: float,
 ) -> list[int]:
     """The class with most of exp(cos / T) over the nearest, query by query."""
@@ -34,23 +33,23 @@ def scalar_classes(
     for query in queries:
         ranked = sorted(((cosine(query, row), y) for row, y in zip(bank, labels, strict=True)))
         votes: dict[int, float] = defaultdict(float)
-        for similarity, label in ranked[::-1][:neighbours]:
+        for similarity, label in ranked[::-1][:neighbors]:
             votes[label] += math.exp(similarity / temperature)
         found.append(max(votes, key=lambda label: votes[label]))
     return found
 
 
-@pytest.mark.parametrize("neighbours", [1, 2, 5, 40, 41, 200])
+@pytest.mark.parametrize("neighbors", [1, 2, 5, 40, 41, 200])
 @pytest.mark.parametrize("temperature", [0.02, 0.1, 1.0])
 @pytest.mark.parametrize("chunk", [1000, 4])
-def test_votes_equal_those_of_the_twin(neighbours, temperature, chunk, monkeypatch):
-    monkeypatch.setattr(neighbors, "QUERIES", chunk)
+def test_votes_equal_those_of_the_twin(neighbors, temperature, chunk, monkeypatch):
+    monkeypatch.setattr("protofission.training.neighbors.QUERY_ROWS", chunk)
     bank, queries = normal(40, 3), normal(30, 3, seed=1)
     bank = bank * (1 + 9 * torch.rand(40, 1, generator=rng(2)))  # lengths mean nothing
     labels = torch.randint(4, (40,), generator=rng(3))
-    found = neighbor_classes(bank, labels, queries, neighbours, temperature)
+    found = neighbor_classes(bank, labels, queries, neighbors, temperature)
     assert found.tolist() == scalar_classes(
-        bank.tolist(), labels.tolist(), queries.tolist(), neighbours, temperature
+        bank.tolist(), labels.tolist(), queries.tolist(), neighbors, temperature
     )
     assert len(set(found.tolist())) > 1
 
@@ -109,7 +108,7 @@ def test_the_labeled_images_judge_the_test_images_of_seen_classes_alone():
         assert neighbor_accuracy(Plain(), training, fewer, 1) == pytest.approx(3 / 5)
 
 
-def test_the_number_of_neighbours_is_the_number_that_vote():
+def test_the_number_of_neighbors_is_the_number_that_vote():
     """The nearest is of class 0; the second and the third, almost as near, are of class 1."""
     training = TrainingData(points(0, 1, 2), torch.tensor([0, 1, 1]), points(0), 2, 2)
     test = TestData(points(-1), np.array([1]))

@@ -15,12 +15,14 @@ from protofission.core.errors import InputError
 from protofission.core.options import override
 from protofission.core.records import Output, Prototypes
 from protofission.data.image_sets import TestData, TrainingData
-from protofission.training.evaluate import NO_SLOT, Predictions, predict, summarize
+from protofission.training.evaluate import predict
 from protofission.training.experiment import Experiment
-from protofission.training.novel_classes import clustered, names_of
+from protofission.training.novel_classes import cluster_into_classes, match_clusters
+from protofission.training.predictions import NO_SLOT, Predictions
 from protofission.training.presets import preset
 from protofission.training.run import perform
 from protofission.training.run_folder import RunFolder
+from protofission.training.run_metrics import compute_metrics
 from runs import digits, small
 
 CENTRES = torch.eye(6, dtype=torch.float64)
@@ -48,20 +50,20 @@ def test_no_other_naming_gets_more_labeled_images_right(
 ) -> None:
     clusters = torch.randint(number, (30,), generator=rng(seed))
     labels = torch.randint(num_seen, (30,), generator=rng(seed + 100))
-    names = names_of(clusters, labels, num_seen, number)
+    names = match_clusters(clusters, labels, num_seen, number)
     assert sorted(names.tolist()) == list(range(number))
     right = int((names[clusters] == labels).sum())
     assert right == best_by_trying(clusters.tolist(), labels.tolist(), num_seen, number)
 
 
 def test_clusters_without_a_class_are_numbered_in_their_order() -> None:
-    names = names_of(torch.tensor([3, 3, 1]), torch.tensor([0, 0, 1]), 2, 5)
+    names = match_clusters(torch.tensor([3, 3, 1]), torch.tensor([0, 0, 1]), 2, 5)
     assert names.tolist() == [2, 1, 3, 0, 4]
 
 
 def test_without_labeled_images_every_cluster_has_a_name_all_the_same() -> None:
     none = torch.empty(0, dtype=torch.long)
-    assert sorted(names_of(none, none, 2, 4).tolist()) == [0, 1, 2, 3]
+    assert sorted(match_clusters(none, none, 2, 4).tolist()) == [0, 1, 2, 3]
 
 
 WAYS = pytest.mark.parametrize("anchored", [False, True], ids=["cluster", "anchor"])
@@ -71,7 +73,7 @@ WAYS = pytest.mark.parametrize("anchored", [False, True], ids=["cluster", "ancho
 @pytest.mark.parametrize("seed", range(4))
 def test_well_separated_classes_are_found_exactly(anchored: bool, seed: int) -> None:
     known, true = [0, 1, 2] * 8, [0, 1, 2, 3, 4] * 12
-    found = clustered(
+    found = cluster_into_classes(
         blobs(known, seed=seed),
         torch.tensor(known),
         blobs(true, seed=seed + 50),
@@ -85,17 +87,19 @@ def test_well_separated_classes_are_found_exactly(anchored: bool, seed: int) -> 
     pairs = {(h, y) for h, y in zip(heads, true, strict=True) if y >= 3}
     assert len(pairs) == 2
     assert {h for h, _ in pairs} == {3, 4}
-    assert found.centres.norm(dim=1).tolist() == pytest.approx([1.0] * 5)
-    assert (found.centres[:3] - CENTRES[:3]).abs().max() < 0.05
+    assert found.centers.norm(dim=1).tolist() == pytest.approx([1.0] * 5)
+    assert (found.centers[:3] - CENTRES[:3]).abs().max() < 0.05
 
 
 @WAYS
 def test_scores_are_higher_the_farther_a_row_is_from_the_seen_classes(anchored: bool) -> None:
     known, true = [0, 1, 2] * 8, [0, 1, 2, 3, 4] * 12
     rows, labels = blobs(true, seed=1), torch.tensor(true)
-    found = clustered(blobs(known), torch.tensor(known), rows, 3, 5, 0, anchored=anchored)
+    found = cluster_into_classes(
+        blobs(known), torch.tensor(known), rows, 3, 5, 0, anchored=anchored
+    )
     assert found.scores[labels >= 3].min() > found.scores[labels < 3].max()
-    cosines = nn.functional.normalize(rows, dim=1) @ found.centres.T
+    cosines = nn.functional.normalize(rows, dim=1) @ found.centers.T
     torch.testing.assert_close(found.scores, 1 - cosines[:, :3].amax(1))
     torch.testing.assert_close(found.similarities, cosines.amax(1))
     assert torch.equal(found.heads, cosines.argmax(1))
@@ -107,25 +111,25 @@ def test_anchors_hold_a_class_together_that_k_means_would_tear_apart() -> None:
     others = blobs([1] * 20, seed=3)
     labeled = torch.cat([ends, others])
     labels = torch.tensor([0] * 40 + [1] * 20)
-    held = clustered(labeled, labels, labeled, 2, 2, 0, anchored=True)
+    held = cluster_into_classes(labeled, labels, labeled, 2, 2, 0, anchored=True)
     middle = nn.functional.normalize(nn.functional.normalize(ends, dim=1).mean(0), dim=0)
-    torch.testing.assert_close(held.centres[0], middle)
-    free = clustered(labeled, labels, labeled, 2, 3, 0, anchored=False)
+    torch.testing.assert_close(held.centers[0], middle)
+    free = cluster_into_classes(labeled, labels, labeled, 2, 3, 0, anchored=False)
     assert len(set(free.heads[:40].tolist())) == 2
 
 
-def test_anchored_rows_move_the_centre_of_their_class_however_far_they_are() -> None:
+def test_anchored_rows_move_the_center_of_their_class_however_far_they_are() -> None:
     """One row of class 1 lies with class 0: its class's mean goes with it all the same."""
     labeled = torch.cat([blobs([0] * 5, 0.0), blobs([1] * 4, 0.0), blobs([0], 0.0)])
     labels = torch.tensor([0] * 5 + [1] * 5)
-    found = clustered(labeled, labels, labeled[:0], 2, 2, 0, anchored=True)
-    assert found.centres[1, :2].tolist() == pytest.approx([1 / 17**0.5, 4 / 17**0.5])
+    found = cluster_into_classes(labeled, labels, labeled[:0], 2, 2, 0, anchored=True)
+    assert found.centers[1, :2].tolist() == pytest.approx([1 / 17**0.5, 4 / 17**0.5])
 
 
 @WAYS
-def test_fewer_different_rows_than_classes_leave_classes_without_a_centre(anchored: bool) -> None:
+def test_fewer_different_rows_than_classes_leave_classes_without_a_center(anchored: bool) -> None:
     known = [0, 1] * 3
-    found = clustered(
+    found = cluster_into_classes(
         blobs(known, 0.0),
         torch.tensor(known),
         blobs([0, 1, 2], 0.0),
@@ -135,25 +139,25 @@ def test_fewer_different_rows_than_classes_leave_classes_without_a_centre(anchor
         anchored=anchored,
     )
     assert found.heads.tolist() == [0, 1, 2]
-    assert found.centres.norm(dim=1).tolist() == pytest.approx([1, 1, 1, 0, 0, 0])
+    assert found.centers.norm(dim=1).tolist() == pytest.approx([1, 1, 1, 0, 0, 0])
     assert found.scores.tolist() == pytest.approx([0, 0, 1])
 
 
 def test_fewer_clusters_than_seen_classes_have_seen_names() -> None:
     same = CENTRES[:1].repeat(9, 1)
-    found = clustered(same, torch.arange(9) % 3, same, 3, 5, 0, anchored=False)
+    found = cluster_into_classes(same, torch.arange(9) % 3, same, 3, 5, 0, anchored=False)
     assert len(set(found.heads.tolist())) == 1
     assert found.heads[0] < 3
     assert found.scores.tolist() == pytest.approx([0.0] * 9)
 
 
 @WAYS
-def test_features_of_length_zero_move_no_centre(anchored: bool) -> None:
+def test_features_of_length_zero_move_no_center(anchored: bool) -> None:
     known, true = [0, 1, 2] * 8, [0, 1, 2, 3, 4] * 12
     labeled, rows = blobs(known), blobs(true, seed=1)
-    usual = clustered(labeled, torch.tensor(known), rows, 3, 5, 0, anchored=anchored)
+    usual = cluster_into_classes(labeled, torch.tensor(known), rows, 3, 5, 0, anchored=anchored)
     nothing = torch.zeros(15, 6, dtype=torch.float64)
-    found = clustered(
+    found = cluster_into_classes(
         torch.cat([labeled, nothing]),
         torch.tensor(known + [0] * 15),
         torch.cat([rows, nothing]),
@@ -162,8 +166,8 @@ def test_features_of_length_zero_move_no_centre(anchored: bool) -> None:
         0,
         anchored=anchored,
     )
-    torch.testing.assert_close(found.centres[:3], usual.centres[:3])
-    both = found.centres[3:] @ usual.centres[3:].T
+    torch.testing.assert_close(found.centers[:3], usual.centers[:3])
+    both = found.centers[3:] @ usual.centers[3:].T
     assert both.amax(1).tolist() == pytest.approx([1.0, 1.0])
     assert found.similarities[len(rows) :].tolist() == [0.0] * 15
     assert found.scores[len(rows) :].tolist() == [1.0] * 15
@@ -172,10 +176,12 @@ def test_features_of_length_zero_move_no_centre(anchored: bool) -> None:
 @WAYS
 def test_a_model_whose_features_are_all_zero_is_judged_all_the_same(anchored: bool) -> None:
     nothing = torch.zeros(4, 3)
-    found = clustered(nothing, torch.tensor([0, 1, 0, 1]), nothing, 2, 4, 0, anchored=anchored)
+    found = cluster_into_classes(
+        nothing, torch.tensor([0, 1, 0, 1]), nothing, 2, 4, 0, anchored=anchored
+    )
     assert found.heads.tolist() == [0] * 4
     assert found.scores.tolist() == [1.0] * 4
-    assert not found.centres.any()
+    assert not found.centers.any()
 
 
 @WAYS
@@ -183,22 +189,24 @@ def test_the_seed_alone_decides(anchored: bool) -> None:
     known = [0, 1, 2] * 8
     labeled, rows = blobs(known, 0.6), normal(80, 6, seed=9)
 
-    def centres(seed: int) -> Tensor:
+    def centers(seed: int) -> Tensor:
         labels = torch.tensor(known)
-        return clustered(labeled, labels, rows, 3, 6, seed, anchored=anchored).centres
+        return cluster_into_classes(labeled, labels, rows, 3, 6, seed, anchored=anchored).centers
 
     before = torch.get_rng_state()
-    assert torch.equal(centres(0), centres(0))
+    assert torch.equal(centers(0), centers(0))
     assert torch.equal(before, torch.get_rng_state())
-    assert any(not torch.equal(centres(0), centres(seed)) for seed in (1, 2, 3, 4))
+    assert any(not torch.equal(centers(0), centers(seed)) for seed in (1, 2, 3, 4))
 
 
 @WAYS
 def test_the_lengths_of_features_mean_nothing(anchored: bool) -> None:
     known = [0, 1, 2] * 8
     labeled, rows = blobs(known, 0.4), blobs([0, 1, 2, 3, 4] * 6, 0.4, seed=2)
-    usual = clustered(labeled, torch.tensor(known), rows, 3, 5, 0, anchored=anchored)
-    longer = clustered(4 * labeled, torch.tensor(known), 0.5 * rows, 3, 5, 0, anchored=anchored)
+    usual = cluster_into_classes(labeled, torch.tensor(known), rows, 3, 5, 0, anchored=anchored)
+    longer = cluster_into_classes(
+        4 * labeled, torch.tensor(known), 0.5 * rows, 3, 5, 0, anchored=anchored
+    )
     assert torch.equal(usual.heads, longer.heads)
 
 
@@ -218,7 +226,7 @@ class Ready(nn.Module):
 
 
 def judged(name: str, model: nn.Module, *assignments: str, finer: bool = False) -> Predictions:
-    """What a model says of five classes, of which it has labels of three."""
+    """Predictions for five classes, of which three are labeled."""
     experiment: Experiment = preset("digits", name)
     for assignment in assignments:
         experiment = override(experiment, assignment)
@@ -243,7 +251,7 @@ def directions(*order: int) -> Callable[[Tensor], Tensor]:
 def test_clusters_speak_for_a_projection(name: str, finer: bool) -> None:
     """Its coordinates, here two, are no classes; nothing of them is in the predictions."""
     found = judged(name, Ready(lambda features: features[:, :2] * 100), finer=finer)
-    numbers = summarize(found)
+    numbers = compute_metrics(found)
     assert numbers.strict.seen == numbers.strict.novel == numbers.auc == 1
     assert found.prototypes.shape == (5, 1, 6)
     assert found.slot_usage.sum() == len(found.labels)
@@ -255,7 +263,7 @@ def test_clusters_speak_for_a_projection(name: str, finer: bool) -> None:
 def test_nameless_heads_get_the_names_that_the_labels_match_them_with() -> None:
     """Heads stand for the classes 4, 2, 0, 3, 1: all that is told of them follows the names."""
     found = judged("dtc", Ready(directions(4, 2, 0, 3, 1)), finer=True)
-    numbers = summarize(found)
+    numbers = compute_metrics(found)
     assert numbers.strict.seen == numbers.strict.novel == 1
     assert found.prototypes[:, 0, 0].tolist() == [2, 4, 1, 0, 3]
     assert found.heads[:5].tolist() == [0, 1, 2, 4, 3]  # novel ones in the order of their heads
@@ -268,7 +276,7 @@ def test_the_ood_score_of_nameless_heads_looks_at_those_of_seen_classes() -> Non
         for order in ((4, 2, 0, 3, 1), (0, 1, 2, 3, 4))
     )
     np.testing.assert_array_equal(one.ood_scores, other.ood_scores)
-    assert summarize(one).auc == 1
+    assert compute_metrics(one).auc == 1
 
 
 def test_a_method_that_rejects_can_be_judged_both_ways() -> None:
@@ -283,7 +291,7 @@ def test_a_method_that_rejects_can_be_judged_both_ways() -> None:
     assert set(rejected.heads[(rejected.labels == 0) & accepted].tolist()) == {1}
 
     clusters = judged("fixmatch", wrong, "judging.ood_score=max_logit", "judging.novel=cluster")
-    assert summarize(clusters).strict.all == 1
+    assert compute_metrics(clusters).strict.all == 1
     assert clusters.prototypes.shape == (5, 1, 6)
     np.testing.assert_array_equal(clusters.ood_scores, rejected.ood_scores)
 
@@ -292,7 +300,7 @@ def test_a_method_that_rejects_can_be_judged_both_ways() -> None:
 def test_a_method_with_heads_for_novel_classes_can_be_judged_by_clusters(name: str) -> None:
     useless = Ready(lambda features: features[:, :5] * 0 + torch.arange(5))
     found = judged(name, useless, "judging.novel=cluster")
-    assert summarize(found).strict.all == 1
+    assert compute_metrics(found).strict.all == 1
 
 
 @pytest.mark.parametrize("name", ["orca", "dtc", "gcd", "simclr-kmeans"])
@@ -317,7 +325,7 @@ def test_predictions_of_a_run_are_told_of_every_test_image(name: str, tmp_path: 
     assert np.isfinite(found.ood_scores).all()
     assert found.prototypes.shape[:2] == (10, 1)
     assert found.slot_usage.sum() == len(found.heads)
-    assert folder.summary().prototypes.effective == 1
+    assert folder.metrics().prototypes.effective == 1
 
 
 FEW = ("backbone.width=4", "recipe.epochs=1", "recipe.steps_per_epoch=2")

@@ -1,4 +1,4 @@
-"""Optimisers against scalar twins and closed forms; who decays, and what the average keeps."""
+"""Optimizers against scalar twins and closed forms; who decays, and what the average keeps."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def rates(experiment: Experiment, epochs: list[int], per_epoch: int) -> list[flo
 
 
 def learning_of(name: str, methods: list[str]) -> tuple[Experiment, Recipe, BackboneSpec]:
-    """What all methods share but their batches: an experiment, its recipe and its backbone."""
+    """The parts that all methods share: an experiment, its recipe without batches, its backbone."""
     found = {method: preset(name, method) for method in methods}
     first, batches = found[methods[0]], ("labeled_batch", "unlabeled_batch", "epoch")
     for method, experiment in found.items():

@@ -34,7 +34,7 @@ def begun(
 
 def through_a_file(state: TrainState, folder: RunFolder) -> dict[str, Tensor]:
     folder.save_state(state.tensors(), RunHistory())
-    saved = folder.saved_state()
+    saved = folder.load_state()
     assert saved is not None
     return saved[0]
 

@@ -98,14 +98,14 @@ def test_a_byte_that_changed_in_a_saved_state_is_refused(tmp_path: Path) -> None
     content[-1000] ^= 1
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"state\.safetensors is missing or damaged"):
-        folder.saved_state()
+        folder.load_state()
 
 
 def test_a_saved_state_holds_the_method_s_memory(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for _ in perform(small("orca+pf", "method.diversity_scope=ema"), digits(), folder):
         pass
-    saved = folder.saved_state()
+    saved = folder.load_state()
     assert saved is not None
     assert saved[0].keys() >= {"memory.base.uncertainty", "memory.usage", "step"}
     assert any(name.startswith("optimizer.") for name in saved[0])
@@ -198,7 +198,7 @@ def test_a_state_of_another_model_is_named(tmp_path: Path) -> None:
     next(moments)
     next(moments)
     moments.close()  # type: ignore[attr-defined]
-    saved = folder.saved_state()
+    saved = folder.load_state()
     assert saved is not None
     folder.save_state({**saved[0], "model.head.weight": torch.zeros(3, 3)}, saved[1])
     with pytest.raises(InputError, match="is not of this version's model"):

@@ -12,9 +12,10 @@ import pytest
 
 from protofission.core.errors import InputError
 from protofission.system.whole_files import write_whole
-from protofission.training.evaluate import NO_SLOT, Predictions, summarize
+from protofission.training.predictions import NO_SLOT, Predictions
 from protofission.training.run import folder_of, perform
 from protofission.training.run_folder import RunFolder
+from protofission.training.run_metrics import compute_metrics
 from runs import digits, small
 
 
@@ -45,8 +46,8 @@ def test_a_run_holds_what_it_was_and_what_came_out(folder: RunFolder) -> None:
 
 
 def test_numbers_follow_from_the_saved_predictions(folder: RunFolder) -> None:
-    assert summarize(folder.predictions()) == folder.summary()
-    assert folder.history()[-1].summary == folder.summary()
+    assert compute_metrics(folder.predictions()) == folder.metrics()
+    assert folder.history()[-1].summary == folder.metrics()
 
 
 def test_files_are_json_to_every_reader(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_files_are_json_to_every_reader(tmp_path: Path) -> None:
         pass
     for path in folder.path.glob("*.json"):
         json.loads(path.read_text(), parse_constant=pytest.fail)
-    assert np.isnan(folder.summary().prototypes.slot_cosine)
+    assert np.isnan(folder.metrics().prototypes.slot_cosine)
 
 
 def test_history_adds_up(folder: RunFolder) -> None:
@@ -82,7 +83,7 @@ def test_the_oracle_epoch_is_the_best_by_the_test_labels(tmp_path: Path) -> None
     for _ in perform(experiment, digits(), folder):
         pass
     best = max(epoch.summary.strict.all for epoch in folder.history() if epoch.summary)
-    assert folder.summary().strict.all == best
+    assert folder.metrics().strict.all == best
 
 
 def test_a_folder_is_named_by_its_experiment(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_a_file_is_written_whole_or_not_at_all(
 @pytest.mark.parametrize(
     ("name", "read"),
     [
-        ("metrics.json", RunFolder.summary),
+        ("metrics.json", RunFolder.metrics),
         ("history.json", RunFolder.history),
         ("predictions.npz", RunFolder.predictions),
         ("weights.safetensors", RunFolder.weights),
@@ -140,7 +141,7 @@ def test_predictions_without_novel_images_are_judged_without_a_crash() -> None:
         num_seen=1,
         num_classes=1,
     )
-    summary = summarize(predictions)
+    summary = compute_metrics(predictions)
     assert summary.strict.seen == summary.orca.all == 1.0
     assert np.isnan(summary.auc)
     assert np.isnan(summary.orca.novel)
@@ -151,7 +152,7 @@ def test_what_was_changed_in_a_finished_run_is_refused(tmp_path: Path) -> None:
     for _ in perform(small("orca"), digits(), folder):
         pass
     reads = {
-        "metrics.json": folder.summary,
+        "metrics.json": folder.metrics,
         "history.json": folder.history,
         "predictions.npz": folder.predictions,
         "experiment.json": lambda: folder.plain("experiment"),
@@ -175,4 +176,4 @@ def test_what_was_changed_in_a_finished_run_is_refused(tmp_path: Path) -> None:
     (folder.path / "finished").write_text("")  # as earlier versions wrote it
     (folder.path / "split.json").unlink()
     assert not folder.has("split.json")
-    folder.summary()
+    folder.metrics()

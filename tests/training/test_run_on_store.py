@@ -61,9 +61,9 @@ def test_a_run_stopped_and_resumed_ends_in_the_same_bits(name: str, init: str, t
     for file in ("weights.safetensors", "metrics.json", "history.json", "store.json"):
         assert (whole.path / file).read_bytes() == (broken.path / file).read_bytes(), file
     found = whole.weights()
-    assert found["backbone.mean"].abs().sum() > 0  # what standardises is among the weights
+    assert found["backbone.mean"].abs().sum() > 0  # what standardizes is among the weights
     if name == "orca+pf":
-        assert whole.summary().strict.seen > 0.9
+        assert whole.metrics().strict.seen > 0.9
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_start_from_data_beats_a_random_start_before_any_step(tmp_path: Path):
         folder = RunFolder(tmp_path / init)
         for _ in perform(experiment, experiment.data.load(), folder):
             pass
-        found[init] = folder.summary().strict.all
+        found[init] = folder.metrics().strict.all
     assert found["data"] > 0.95 > 0.6 > found["random"]
 
 

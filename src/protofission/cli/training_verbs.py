@@ -136,7 +136,7 @@ def run_training(method: str, preset: str, running: Running) -> None:
     )
     data = show_loading(experiment, processes, console)
     if processes.first:
-        for warning in diagnosis.at_the_start(experiment):
+        for warning in diagnosis.start_warnings(experiment):
             print_warning(console, warning)
     show_run(
         experiment,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protofission.pages.head_names import Meaning, head_order, meaning
-from protofission.training.evaluate import NO_SLOT, Predictions
+from protofission.training.predictions import NO_SLOT, Predictions
 
 Pixels = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -20,9 +20,9 @@ Ints = NDArray[np.int64]
 LARGEST = 40
 """Pixels of the longer side; larger images are shrunk to it."""
 FEWEST, MOST, BUDGET = 4, 12, 750_000
-"""Images a strip, and pixels of all strips of a page: about a megabyte."""
+"""Fewest and most images of a strip; pixels of all strips of a page, about a megabyte."""
 EACH = 10
-"""Heads of a method whose sub-classes are shown: so many seen ones, so many novel ones."""
+"""Most seen heads, and most novel heads, whose sub-classes are shown."""
 WIDTH = 480
 """About how wide a strip is shown, in CSS pixels."""
 PAPER, FRAME = (255, 255, 255), (213, 94, 0)
@@ -52,14 +52,14 @@ class Sheet:
 
 
 def images_per_strip(num_strips: int, height: int, width: int) -> int:
-    """The number of images of a strip that keeps a page light."""
+    """The number of images in each strip that keeps a page at about a megabyte."""
     shrunk = min(1.0, LARGEST / max(height, width))
     fitting = BUDGET / max(1, num_strips * height * width * shrunk**2)
     return int(min(max(fitting, FEWEST), MOST))
 
 
 def shown_heads(predictions: Predictions) -> list[int]:
-    """Heads in the order of the confusion matrix, the first ones of seen and novel if many."""
+    """The first EACH seen and EACH novel heads, in the order of the confusion matrix."""
     seen = predictions.num_seen
     order = head_order(predictions.confusion, seen)
     return order[:seen][:EACH] + order[seen:][:EACH]
@@ -93,13 +93,14 @@ def sheets(
 
 
 def nearest_images(predictions: Predictions, head: int, slot: int) -> Ints:
-    """The images on a head and slot, the most similar first; of those on none, the most OOD."""
+    """Places of the images on a head and slot, most similar first; for NO_SLOT, most OOD first."""
     members = np.flatnonzero((predictions.heads == head) & (predictions.slots == slot))
     worth = predictions.ood_scores if slot == NO_SLOT else predictions.similarities
     return members[np.argsort(-worth[members], kind="stable")]
 
 
 def _unused_line(slots: Sequence[int]) -> str:
+    """A line that names the prototypes without images; empty if there are none."""
     if not slots:
         return ""
     return f"prototype{'s' * (len(slots) > 1)} {', '.join(str(s + 1) for s in slots)} · unused"
@@ -129,7 +130,7 @@ def picture_row(pixels: Pixels, marked: NDArray[np.bool_], places: int) -> Pixel
 
     Around an image lie a white line and the line of the frame; between two, one more white line.
     """
-    images = [_rgb(image) for image in pixels]
+    images = [_to_rgb(image) for image in pixels]
     height, width = images[0].shape[:2]
     line = max(1, min(height, width) // 16)
     pitch = width + 5 * line
@@ -150,8 +151,8 @@ def _frame(tile: Pixels, line: int) -> None:
     tile[: 4 * line, -2 * line :] = FRAME
 
 
-def _rgb(image: Pixels) -> Pixels:
-    """(channels, height, width) as (height, width, 3), no larger than LARGEST."""
+def _to_rgb(image: Pixels) -> Pixels:
+    """(channels, height, width) to (height, width, 3), sides of at most LARGEST."""
     shown = np.moveaxis(image, 0, -1)
     shown = np.repeat(shown[:, :, :1], 3, axis=2) if shown.shape[2] < 3 else shown[:, :, :3]
     if max(shown.shape[:2]) > LARGEST:
@@ -172,7 +173,7 @@ def png_uri(row: Pixels) -> str:
 
 
 def _palette_image(row: Pixels) -> Image.Image:
-    """An image of few colors, by its own palette."""
+    """An indexed image of at most 256 colors, with its own palette."""
     palette, places = np.unique(row.reshape(-1, 3), axis=0, return_inverse=True)
     image = Image.fromarray(places.reshape(row.shape[:2]).astype(np.uint8))
     image.putpalette(palette.tobytes())

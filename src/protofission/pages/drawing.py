@@ -50,8 +50,8 @@ def svg(
     """The SVG element of a drawing.
 
     Args:
-        name: what keeps its ids apart from those of the page's other figures.
-        label: what it shows, for those who do not see it.
+        name: salt of its ids, unlike that of the page's other figures.
+        label: a description for screen readers.
         draw: fills an empty figure.
     """
     return _svg_element(_file_content(name, draw, inches, "svg", "none").decode(), label)
@@ -76,7 +76,7 @@ def write_drawing(
 def _file_content(
     name: str, draw: Callable[[Figure], None], inches: tuple[float, float], ending: str, paper: str
 ) -> bytes:
-    """The file of a drawing, with nothing in it that changes from one time to the next."""
+    """The bytes of a drawing's file, without a date or a version."""
     content = BytesIO()
     changing = {"svg": {"Date": None}, "png": {"Software": None}}[ending]
     with style.context(["default", LOOK, {"svg.hashsalt": name}]), warnings.catch_warnings():
@@ -101,5 +101,5 @@ def _svg_element(document: str, label: str) -> Markup:
 
 
 def shorten(name: str, limit: int = 14) -> str:
-    """A name that fits an axis."""
+    """Cut a name to fit an axis."""
     return name if len(name) <= limit else name[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""Names of heads: a seen one has its class's, a novel one that of most of its images."""
+"""The class that a head stands for: its own if it is seen, else that of most of its images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protofission.core.metrics import Counts
 
 
 def head_order(counts: Counts, num_seen: int) -> list[int]:
-    """The order of heads as columns of the confusion matrix: novel ones under their classes.
+    """The order of heads as columns of the confusion matrix: novel ones by their matched classes.
 
     The matching is that of the strict protocol: novel classes with novel heads.
 
@@ -25,11 +25,11 @@ def head_order(counts: Counts, num_seen: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Meaning:
-    """The title of a head, and the class that it stands for."""
+    """The title of a head on a page, and the class that it stands for."""
 
     title: str
     stands_for: int | None
-    """The class whose images belong on the head; none if the head has no image to tell."""
+    """The class whose images belong on the head; None for a novel head without images."""
 
 
 def meaning(head: int, counts: Counts, num_seen: int, names: Sequence[str]) -> Meaning:

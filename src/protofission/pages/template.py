@@ -23,5 +23,5 @@ def render(name: str, **values: Any) -> str:
 
 
 def code(text: str) -> Markup:
-    """Text with its `names` set as code."""
+    """Escape text, and set its `names` as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))

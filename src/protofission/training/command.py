@@ -20,7 +20,7 @@ from protofission.training.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Command:
-    """The words of `protofission train` that make a run."""
+    """The arguments of `protofission train` that make a run."""
 
     method: str
     preset: str
@@ -36,7 +36,7 @@ class Command:
         return replace(experiment, seed=self.seed)
 
     def line(self, out: Path | str) -> str:
-        """The line for a shell, with the folder of the run."""
+        """The command as a line for a shell, with the folder of the run."""
         words = ["protofission", "train", self.method, "--preset", self.preset]
         sets = (part for option in self.options for part in ("--set", option))
         return shlex.join([*words, "--seed", str(self.seed), *sets, "--out", str(out)])
@@ -58,7 +58,7 @@ def command_of_run(folder: RunFolder) -> Command:
         raise InputError(f"{folder.path}: {error}") from None
     if (folder.path / "command.json").exists():
         stated = folder.read("command.json", lambda text: typed(parsed_json(text), Command, ""))
-        with suppress(InputError):  # it names a preset or an option that is no more
+        with suppress(InputError):  # it names a preset or an option that this version lacks
             if stated.experiment() == experiment:
                 return stated
     command = command_for(experiment)
@@ -77,7 +77,7 @@ def command_for(experiment: Experiment, preset_name: str | None = None) -> Comma
         preset_name: `usual_preset` if none is given.
 
     Returns:
-        None if no options lead there, as to a method that is not the one of its name.
+        None if no options make it, as where the method is not the one of its name.
     """
     name = preset_name or usual_preset(experiment.data.store)
     changes: list[str] = []
@@ -102,16 +102,16 @@ def _names(start: Experiment, wanted: Experiment) -> Iterator[str]:
 
 
 def _nearest_body(wanted: BodySpec) -> str:
-    """The name of the backbone or adapter of which the fewest options must be changed."""
+    """The name of the backbone or adapter that needs the fewest options changed."""
     alike = [name for name, body in BODIES.items() if type(body) is type(wanted)]
     return min(alike, key=lambda name: len(list(_differences(BODIES[name], wanted))))
 
 
 def _differences(start: Any, wanted: Any) -> Iterator[str]:
-    """Options that lead from one value to another of the same classes.
+    """Options that turn one value into another of the same classes.
 
-    Those that take something away come last: of two ways to say one thing, as epochs and steps, one
-    must always be there.
+    Those that set None come last: of two options for one thing, as epochs and steps, one must
+    always be set.
     """
     here, there = options(start), options(wanted)
     keys = [key for key in there if key in here and here[key].value != there[key].value]

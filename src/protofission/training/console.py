@@ -70,7 +70,7 @@ def show_run(
                 tracker.add(moment.epoch)
             print_line(console, epoch_line(moment.epoch))
             done = (moment.report.step + 1) / steps
-            for finding in diagnosis.after(moment.epoch, experiment, done):
+            for finding in diagnosis.epoch_findings(moment.epoch, experiment, done):
                 if finding.kind not in warned:
                     warned.add(finding.kind)
                     print_warning(console, finding.sentence)

@@ -1,4 +1,4 @@
-"""Early diagnosis: what goes wrong in a run, in words, with the remedy."""
+"""Early diagnosis of a run: warnings in words, with the remedy."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from protofission.training.experiment import Experiment
 from protofission.training.history import Epoch
 
 EARLY = 0.25
-"""The share of training before which nothing is said: every run begins without trust."""
+"""The share of training before which there are no warnings: every run begins without trust."""
 
 LITTLE_TRUST = 0.01
+"""Warn below this share of trusted images in the pool."""
 ONE_PROTOTYPE = 1.2
+"""Warn below this effective number of prototypes a class."""
 
 
-def at_the_start(experiment: Experiment) -> list[str]:
-    """What can be told before the first step."""
+def start_warnings(experiment: Experiment) -> list[str]:
+    """Warnings about an experiment before its first step."""
     stages, backbone = experiment.recipe.trainable_stages, experiment.backbone
     if stages is None or stages == backbone.stages or isinstance(backbone, AdapterSpec):
         return []
@@ -30,15 +32,15 @@ def at_the_start(experiment: Experiment) -> list[str]:
 
 
 class Finding(NamedTuple):
-    """What is wrong with a run."""
+    """A warning about a run."""
 
     kind: Literal["trust", "collapse"]
-    """The same, whatever the numbers in the sentence."""
+    """By which it is shown once, though the numbers in the sentence change."""
     sentence: str
 
 
-def after(epoch: Epoch, experiment: Experiment, progress: float) -> list[Finding]:
-    """What an epoch shows.
+def epoch_findings(epoch: Epoch, experiment: Experiment, progress: float) -> list[Finding]:
+    """Warnings about a run after an epoch.
 
     Args:
         progress: the share of training that is done.
@@ -68,5 +70,5 @@ def after(epoch: Epoch, experiment: Experiment, progress: float) -> list[Finding
 
 
 def learns_by_trust(experiment: Experiment) -> bool:
-    """Whether images that are not trusted are lost to the method."""
+    """Whether the method learns from an image of the pool only if it trusts it."""
     return "threshold" in vars(getattr(experiment.method, "base", experiment.method))

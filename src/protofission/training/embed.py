@@ -40,14 +40,14 @@ from protofission.system.worker_processes import (
 )
 
 MOST_IMAGES = 256
-"""Images of a block, the least that a killed process loses."""
+"""Most images of a block; a killed process loses the block that it was at."""
 MOST_PIXELS = 2**23
-"""Numbers in one view of a block."""
+"""Most numbers in one view of a block."""
 
 
 @dataclass(frozen=True)
 class ViewCounts:
-    """How many versions of each view a store has."""
+    """Number of versions of each view in a store."""
 
     plain: int = 1
     weak: int = 3
@@ -60,7 +60,7 @@ class ViewCounts:
             require(0 <= count <= 1000, f"{name} = {count} must be between 0 and 1000.")
 
     def counts(self) -> VersionCounts:
-        """Those that there are."""
+        """The counts above 0, by view."""
         return {name: n for name, n in dataclasses.asdict(self).items() if n}  # type: ignore[misc]
 
 
@@ -73,7 +73,7 @@ class Images:
     views: str
     """A name of protofission.data.datasets.VIEWS."""
     report: Report | None = None
-    """What was found in a folder or list."""
+    """Problems found in a folder or list."""
     known_fingerprint: str = ""
     """Of all pixels and labels, where they have been hashed already."""
 
@@ -91,7 +91,7 @@ class Images:
 def images_of(
     source: str, decode: int, folder: str | None = None, progress: Progress | None = None
 ) -> Images:
-    """The images of a data set by name, or of a folder or list, decoded at a size.
+    """Load the images of a data set by name, or of a folder or list, decoded at a size.
 
     Args:
         folder: where the files of a named data set are, if not at the usual places.
@@ -138,9 +138,9 @@ def embed(
     progress: Progress | None = None,
     wait: bool = False,
 ) -> Store:
-    """The features of all views of all images, as a store in a folder.
+    """Compute the features of all views of all images into a store.
 
-    Begun again after a kill, it goes on with the blocks that are missing.
+    After a kill, the same call computes the blocks that are missing.
 
     Args:
         views: a name of VIEWS, if not the data set's usual one.
@@ -208,7 +208,7 @@ def _plan(images: Images, encoder: Encoder, views: str, counts: ViewCounts, seed
         augmentation={**made_by, "fingerprint": fingerprint(made_by, counts.counts())},
         item=item,
         parts={
-            # what judges a model is looked at as it is
+            # test images are evaluated as they are
             part: Part(len(own.labels), counts.counts() if part == "train" else {"plain": 1})
             for part, own in parts.items()
         },
@@ -246,7 +246,7 @@ def _pixels(parts: dict[str, ImageSet], block: Block) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class _Work:
-    """What is done with a block, wherever it is done."""
+    """Computes the features of a block, in this process or in a worker."""
 
     views: str
     seed: int
@@ -268,7 +268,7 @@ class _Work:
 
 
 _mine: tuple[_Work, Encoder] | InputError | None = None
-"""What a process of the pool works with, or why it cannot."""
+"""The work and encoder of a worker process, or the error that kept it from loading them."""
 
 
 def _begin(work: _Work, spec: EncoderSpec, fingerprint: str) -> None:

@@ -1,4 +1,4 @@
-"""An experiment is one frozen value: all that determines a run."""
+"""The experiment: one frozen value that determines a run."""
 
 from __future__ import annotations
 
@@ -39,9 +39,8 @@ class Judging:
     """The method's own score, or a name of protofission.core.scores.SCORES; `max_probability` for a
     method that has none."""
     novel: Literal["own", "reject", "cluster"] = "own"
-    """How novel classes are spoken of: as the method does, or by one of the two ways that any
-    method can be made to: reject, then cluster the rejected; or cluster all images, then match the
-    clusters to the seen classes through the labels."""
+    """The way to predict novel classes: the method's own; reject, then cluster the rejected; or
+    cluster all images, then match the clusters to the seen classes through the labels."""
     auc_heads: Literal["seen", "all"] = "seen"
     """The heads that an ID score looks at: a novel cluster that is sure of itself is not ID."""
     keep: float = 0.95
@@ -51,7 +50,7 @@ class Judging:
     every: int = 1
     """Epochs from one look at the test set to the next; the last epoch always has one."""
     neighbours: int = 200
-    """k of the k-nearest-neighbour accuracy, by which features without a classifier are judged."""
+    """k of the k-nearest-neighbor accuracy, by which features without a classifier are judged."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -63,7 +62,7 @@ class Judging:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that determines a run."""
+    """Everything that determines a run."""
 
     name: str = field(metadata={FIXED: True})
     """The method's name."""
@@ -104,17 +103,17 @@ class Experiment:
             ) from None
 
     def rows(self, processes: int = 1) -> int:
-        """Of a step, in each of so many processes: all views of its share of the batch."""
+        """The number of rows in a step of each process: all views of its share of the batch."""
         views, recipe = self.method.traits.views, self.recipe
         labeled = len(views.labeled) * recipe.labeled_batch
         return (labeled + len(views.unlabeled) * recipe.unlabeled_batch) // processes
 
     def check_memory(self, shape: tuple[int, ...], num_classes: int, processes: int = 1) -> None:
-        """Refuse a model, or a step on it, for which the memory of this machine is too small.
+        """Refuse a model and step that do not fit into the memory of this machine.
 
         Args:
             shape: of an image, or of its features.
-            num_classes: that the head has.
+            num_classes: heads of the model.
         """
         rows, body = self.rows(processes), self.backbone.extent(shape)
         head = self.head.extent(body.out, num_classes)
@@ -127,7 +126,7 @@ class Experiment:
         )
 
     def check(self, processes: int = 1) -> None:
-        """Refuse parts that do not fit each other, or so many processes."""
+        """Refuse parts that do not fit each other, or the number of processes."""
         self.head.check()
         self.method.check(self.head)
         require(
@@ -154,7 +153,7 @@ class Experiment:
             )
         require(
             self.rows(processes) > 1,
-            "A batch of one image cannot be standardised: raise recipe.labeled_batch.",
+            "A batch of one image cannot be standardized: raise recipe.labeled_batch.",
         )
         stages = self.recipe.trainable_stages
         require(
@@ -166,7 +165,7 @@ class Experiment:
             self._check_trunk_cache(stages)
 
     def _check_trunk_cache(self, stages: int | None) -> None:
-        """Refuse to keep what every step changes."""
+        """Refuse a trunk cache where the trunk changes, or where there is none."""
         require(
             self.data.store is None,
             f"trunk_cache is for images, and data.store = {self.data.store} holds features: leave "

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from protofission.system.json_files import typed
-from protofission.training.evaluate import Summary
 from protofission.training.loop import StepReport
+from protofission.training.run_metrics import RunMetrics
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of a run's history."""
+    """Averages and metrics of one epoch."""
 
     epoch: int
     loss: float
@@ -25,15 +25,16 @@ class Epoch:
     """The share of the unlabeled images that were taken for a class; none without such images."""
     learning_rate: float
     """Of the last step."""
-    summary: Summary | None
-    """What the test set says, where it was asked and there are classes. Never fed back."""
+    summary: RunMetrics | None
+    """Metrics on the test set, if the epoch was evaluated and the method predicts classes. Never
+    fed back into training."""
     neighbours: float | None
-    """The nearest-neighbour accuracy of features that have no classes. Never fed back."""
+    """The nearest-neighbor accuracy, if the method predicts no classes. Never fed back."""
 
 
 @dataclass(frozen=True)
-class DoneStep:
-    """What is kept of a step until its epoch ends."""
+class StepRecord:
+    """The numbers of a step that its epoch averages."""
 
     terms: tuple[tuple[str, float, float], ...]
     """Name, value and weight."""
@@ -46,16 +47,16 @@ class RunHistory:
     """The epochs of a run, and the steps of the epoch that is under way."""
 
     history: list[Epoch] = field(default_factory=list)
-    steps: list[DoneStep] = field(default_factory=list)
+    steps: list[StepRecord] = field(default_factory=list)
     """Of the epoch that is under way."""
 
     def add(self, report: StepReport) -> None:
-        """One step more."""
+        """Record a step."""
         terms = tuple((term.name, float(term.value), float(term.weight)) for term in report.terms)
-        self.steps.append(DoneStep(terms, report.trusted, report.learning_rate))
+        self.steps.append(StepRecord(terms, report.trusted, report.learning_rate))
 
-    def end_epoch(self, summary: Summary | None, neighbours: float | None) -> Epoch:
-        """The epoch of the steps so far, which are then forgotten."""
+    def end_epoch(self, metrics: RunMetrics | None, neighbors: float | None) -> Epoch:
+        """Average the recorded steps into an epoch, add it to the history and drop the steps."""
         first, last = self.steps[0], self.steps[-1]
         values = np.array([[value for _, value, _ in step.terms] for step in self.steps])
         means = values.mean(0)
@@ -68,38 +69,43 @@ class RunHistory:
             terms={name: float(m) for (name, _, _), m in zip(first.terms, means, strict=True)},
             trusted=trusted,
             learning_rate=last.learning_rate,
-            summary=summary,
-            neighbours=neighbours,
+            summary=metrics,
+            neighbours=neighbors,
         )
         self.history.append(epoch)
         self.steps = []
         return epoch
 
 
-def epochs(plain: Any, place: str = "") -> list[Epoch]:
-    """Epochs from JSON; those of earlier versions may lack what their summaries had not yet."""
+def epochs_from_json(plain: Any, place: str = "") -> list[Epoch]:
+    """Read epochs from JSON; those of earlier versions may lack the sub-class scores."""
     rows = typed(plain, tuple[dict[str, Any], ...], place)
     return [
-        typed({**row, "summary": _whole(row.get("summary"))}, Epoch, f"{place}[{i}]", nan=True)
+        typed(
+            {**row, "summary": _with_subclass_scores(row.get("summary"))},
+            Epoch,
+            f"{place}[{i}]",
+            nan=True,
+        )
         for i, row in enumerate(rows)
     ]
 
 
-def summary_of(plain: Any) -> Summary:
-    """A summary from JSON; one of an earlier version may lack the scores of sub-classes."""
-    return typed(_whole(plain), Summary, "", nan=True)
+def metrics_from_json(plain: Any) -> RunMetrics:
+    """Read metrics from JSON; those of earlier versions may lack the sub-class scores."""
+    return typed(_with_subclass_scores(plain), RunMetrics, "", nan=True)
 
 
 def history_from_json(plain: Any) -> RunHistory:
     """Read a run's history from JSON."""
     found = typed(plain, dict[str, Any], "progress")
-    steps = typed(found.get("steps"), tuple[DoneStep, ...], "steps", nan=True)
-    return RunHistory(epochs(found.get("history"), "history"), list(steps))
+    steps = typed(found.get("steps"), tuple[StepRecord, ...], "steps", nan=True)
+    return RunHistory(epochs_from_json(found.get("history"), "history"), list(steps))
 
 
-def _whole(summary: Any) -> Any:
-    """A summary in JSON with all of its parts."""
-    if not isinstance(summary, dict):
-        return summary
+def _with_subclass_scores(metrics: Any) -> Any:
+    """Metrics as JSON, with empty sub-class scores where an earlier version wrote none."""
+    if not isinstance(metrics, dict):
+        return metrics
     none = {"nmi": None, "accuracy": None}
-    return {"subclasses": none, "subclusters": none, **summary}
+    return {"subclasses": none, "subclusters": none, **metrics}

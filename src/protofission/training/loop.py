@@ -30,7 +30,7 @@ from protofission.models.model import Model
 from protofission.system.distributed import ALONE, Processes
 from protofission.training.experiment import Experiment
 from protofission.training.optimizers import move_average
-from protofission.training.outputs import Plain, survey_of
+from protofission.training.outputs import Plain, survey_data
 from protofission.training.recipe import Recipe
 from protofission.training.schedules import learning_rate, number_of_steps, steps_per_epoch
 from protofission.training.state import TrainState, start_head
@@ -38,15 +38,15 @@ from protofission.training.state import TrainState, start_head
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step did."""
+    """The numbers of one training step."""
 
     step: int
     epoch: int
     ends_epoch: bool
     terms: Terms
-    """Detached."""
+    """Values are detached."""
     trusted: float | None
-    """The share of the unlabeled images that were taken for a class, if that is the aim."""
+    """The share of the unlabeled images whose target is a class, if the method reports it."""
     learning_rate: float
 
 
@@ -80,7 +80,7 @@ def train(
                 state.forget_head()
             if traits.survey_before_epoch and number % per_epoch == 0:
                 method.survey(
-                    state.memory, survey_of(state.model, data, augmentations.plain, processes)
+                    state.memory, survey_data(state.model, data, augmentations.plain, processes)
                 )
             rate = learning_rate(recipe, number, num_steps, per_epoch)
             for group in state.optimizer.param_groups:
@@ -118,13 +118,13 @@ def train(
                 epoch=number // per_epoch,
                 ends_epoch=state.step % per_epoch == 0 or state.step == num_steps,
                 terms=tuple(term._replace(value=term.value.detach()) for term in terms),
-                trusted=_trusted(step, targets) if traits.reports_trusted else None,
+                trusted=_trusted_share(step, targets) if traits.reports_trusted else None,
                 learning_rate=rate,
             )
 
 
 def forward(model: Model, batch: Batch, processes: Processes = ALONE) -> Output:
-    """The outputs of a whole batch: features of one's own share, gathered, then the head."""
+    """Outputs of a whole batch: features of this process's share, gathered, then the head."""
     with processes.autocast():
         features = model.backbone(batch.inputs)
     features = processes.gathered(features.float())
@@ -141,17 +141,17 @@ class Replay:
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The weights that learn."""
+        """The trainable weights by name."""
         return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
 
     def __call__(self, weights: Mapping[str, Tensor]) -> Output:
-        """The output with other weights; statistics are copies."""
+        """The output with other weights; buffers are copies, so statistics do not change."""
         kept = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
         return cast(Output, functional_call(self._model, {**kept, **weights}, (self._inputs,)))
 
 
 def _descend(state: TrainState, loss: Tensor, recipe: Recipe, processes: Processes) -> None:
-    """One step of the optimiser down the gradient of a loss."""
+    """Backpropagate a loss, clip the gradients and step the optimizers."""
     optimizers = state.optimizers().values()
     learning = [[p for group in o.param_groups for p in group["params"]] for o in optimizers]
     for parameter in itertools.chain(*learning):
@@ -174,23 +174,24 @@ def _check_finite(loss: Tensor, experiment: Experiment, step: int) -> None:
     )
 
 
-def _trusted(step: Step, targets: Targets) -> float:
+def _trusted_share(step: Step, targets: Targets) -> float:
+    """The share of the unlabeled images whose target is a class in any view."""
     views = range(step.layout.unlabeled_views)
     classes = [step.unlabeled(targets.classes, view) for view in views]
     return int(functools.reduce(torch.maximum, classes).ne(NO_CLASS).sum()) / step.layout.unlabeled
 
 
-def judged_memory(
+def evaluation_memory(
     state: TrainState,
     experiment: Experiment,
     data: TrainingData,
     plain: Plain,
     processes: Processes,
 ) -> nn.Module:
-    """The memory by which the judged model is judged: where scores want it, surveyed anew."""
-    model, memory = state.judged
+    """The memory to evaluate with: a copy that is surveyed anew if OOD scores need it."""
+    model, memory = state.for_evaluation
     if not experiment.method.traits.survey_before_scoring:
         return memory
     memory = copy.deepcopy(memory)
-    experiment.method.survey(memory, survey_of(model, data, plain, processes))
+    experiment.method.survey(memory, survey_data(model, data, plain, processes))
     return memory

@@ -1,7 +1,8 @@
-"""Classes from clusters: how a method without heads for novel classes can speak of them.
+"""Novel classes from clusters of features, for methods without heads for them.
 
 ORCA's authors name two ways for methods that know seen classes only: reject, then cluster what was
 rejected; or cluster all images, then match the clusters to the seen classes through the labels.
+This is the second.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from protofission.core.metrics import contingency
 from protofission.core.records import NO_CLASS
 from protofission.core.rng import step_rng
 
-FITTED = 10_000
-"""Labeled images, and other ones, by which centres are found."""
+CENTER_ROWS = 10_000
+"""Most labeled images, and most other ones, by which centers are found."""
 
 
-class Clustered(NamedTuple):
-    """Images by their nearest centre."""
+class ClassAssignment(NamedTuple):
+    """The classes of images by their nearest cluster centers."""
 
     heads: Tensor
     """(N,): the class; from S on, a novel one."""
     similarities: Tensor
-    """(N,): the cosine with the nearest centre."""
+    """(N,): the cosine with the nearest center."""
     scores: Tensor
-    """(N,): 1 - the cosine with the nearest centre of a seen class; higher is more OOD."""
-    centres: Tensor
-    """(C, D): of each class, of length 1; 0 where none was found."""
+    """(N,): 1 - the cosine with the nearest center of a seen class; higher is more OOD."""
+    centers: Tensor
+    """(C, D): the center of each class, of length 1; 0 for a class without a cluster."""
 
 
-def names_of(clusters: Tensor, labels: Tensor, num_seen: int, number: int) -> Tensor:
+def match_clusters(clusters: Tensor, labels: Tensor, num_seen: int, number: int) -> Tensor:
     """(number,): the class that each cluster stands for, by a one-to-one matching (Hungarian).
 
     The matching gets as many labeled images right as can be; clusters without a class are novel
@@ -55,7 +56,7 @@ def names_of(clusters: Tensor, labels: Tensor, num_seen: int, number: int) -> Te
     return torch.from_numpy(names)
 
 
-def clustered(
+def cluster_into_classes(
     labeled: Tensor,
     labels: Tensor,
     features: Tensor,
@@ -64,10 +65,10 @@ def clustered(
     seed: int,
     *,
     anchored: bool,
-) -> Clustered:
+) -> ClassAssignment:
     """Spherical k-means of labeled and other features, matched to the classes through the labels.
 
-    A feature of length 0 has no direction: it moves no centre, and has a cosine of 0 with all.
+    A feature of length 0 has no direction: it moves no center, and has a cosine of 0 with all.
 
     Args:
         labeled: (L, D).
@@ -80,20 +81,20 @@ def clustered(
     known, rows = _units(labeled), _units(features)
     directed = known.any(1)
     known, labels = known[directed], labels.cpu()[directed.cpu()]
-    found, names = _centres(known, labels, rows, num_seen, num_classes, generator, anchored)
+    found, names = _centers(known, labels, rows, num_seen, num_classes, generator, anchored)
     cosines = rows @ found.T  # (N, K)
     similarities, nearest = cosines.max(1)
-    centres = rows.new_zeros(num_classes, rows.shape[1])
-    centres[names] = found
-    return Clustered(
+    centers = rows.new_zeros(num_classes, rows.shape[1])
+    centers[names] = found
+    return ClassAssignment(
         heads=names[nearest],
         similarities=similarities,
         scores=1 - cosines[:, names < num_seen].amax(1),
-        centres=centres,
+        centers=centers,
     )
 
 
-def _centres(
+def _centers(
     known: Tensor,
     labels: Tensor,
     rows: Tensor,
@@ -102,9 +103,9 @@ def _centres(
     generator: torch.Generator,
     anchored: bool,
 ) -> tuple[Tensor, Tensor]:
-    """(K, D) centres, at least one and at most C, and the class of each."""
-    some = torch.randperm(len(known), generator=generator)[:FITTED]
-    others = rows[torch.randperm(len(rows), generator=generator)[:FITTED]]
+    """(K, D) centers, at least one and at most C, and the class of each."""
+    some = torch.randperm(len(known), generator=generator)[:CENTER_ROWS]
+    others = rows[torch.randperm(len(rows), generator=generator)[:CENTER_ROWS]]
     fitted = torch.cat([known[some], others[others.any(1)]])
     if not len(fitted):
         return rows.new_zeros(1, rows.shape[1]), torch.zeros(1, dtype=torch.long)
@@ -117,7 +118,7 @@ def _centres(
         return found, torch.arange(len(found))
     found = cluster_rows(fitted, owners, fitted[:0], num_classes, generator).centers
     nearest = (known @ found.T).argmax(1)
-    return found, names_of(nearest, labels, num_seen, max(len(found), num_seen))[: len(found)]
+    return found, match_clusters(nearest, labels, num_seen, max(len(found), num_seen))[: len(found)]
 
 
 def _units(rows: Tensor) -> Tensor:

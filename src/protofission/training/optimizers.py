@@ -1,4 +1,4 @@
-"""The optimisers, and the moving average of weights."""
+"""Optimizers, and the moving average of weights."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Lars(torch.optim.Optimizer):
 
 
 def optimizer_of(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The recipe's optimiser; what goes without weight decay is in a group of its own."""
+    """The recipe's optimizer; parameters without weight decay are a group of their own."""
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     free = [p for name, p in named if _is_free(name, p, recipe)]
     rest = [p for name, p in named if not _is_free(name, p, recipe)]
@@ -72,16 +72,16 @@ def optimizer_of(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         lr=recipe.learning_rate,
         momentum=recipe.momentum,
         nesterov=recipe.nesterov,
-        fused=True,  # one pass over the weights in the place of four
+        fused=True,  # one pass over the weights instead of four
     )
     if recipe.momentum:
-        for _, param in named:  # torch's fused step fails where some have none yet
+        for _, param in named:  # torch's fused step fails if only some have one
             sgd.state[param]["momentum_buffer"] = torch.zeros_like(param)
     return sgd
 
 
 def own_optimizer(memory: nn.Module, wanted: Adam | None) -> torch.optim.Optimizer | None:
-    """What a method wants for its own parameters, if it wants any."""
+    """Adam for the memory's own parameters, or None if the method wants none."""
     if wanted is None:
         return None
     return torch.optim.Adam(
@@ -90,7 +90,7 @@ def own_optimizer(memory: nn.Module, wanted: Adam | None) -> torch.optim.Optimiz
 
 
 def _is_free(name: str, param: Tensor, recipe: Recipe) -> bool:
-    """Whether weight decay leaves a parameter alone."""
+    """Whether a parameter is free of weight decay."""
     if name.rpartition(".")[2] == "delta":
         return not recipe.decay_delta
     return param.ndim <= 1 and not recipe.decay_vectors

@@ -1,4 +1,4 @@
-"""Passes over all images without gradient: the outputs of a model, chunk by chunk."""
+"""Forward passes without gradient over any number of images, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from protofission.models.model import Model
 from protofission.system.distributed import ALONE, Processes
 
 Plain = Callable[[Tensor], Tensor]
-"""Makes of inputs what a backbone takes: `Augmentations.plain`."""
+"""Turns inputs into what a backbone takes, as `Augmentations.plain` does."""
 FORWARD_ROWS = 1024
 """Images in one forward where no gradient is wanted."""
 
 
-class Pass:
-    """The model's outputs for inputs, anew whenever they are gone through."""
+class OutputChunks:
+    """The model's outputs for inputs, chunk by chunk; computed anew by each iteration."""
 
     def __init__(self, model: Model, inputs: Tensor, plain: Plain, processes: Processes) -> None:
-        self._all = model, inputs, plain, processes
+        self._arguments = model, inputs, plain, processes
 
     def __iter__(self) -> Iterator[Output]:
-        return outputs(*self._all)
+        return outputs(*self._arguments)
 
 
-def survey_of(model: Model, data: TrainingData, plain: Plain, processes: Processes) -> Survey:
-    """What a method may look at before an epoch, or before it is judged."""
+def survey_data(model: Model, data: TrainingData, plain: Plain, processes: Processes) -> Survey:
+    """The outputs for all labeled images and the pool, for `Method.survey`."""
     return Survey(
-        Pass(model, data.labeled, plain, processes),
+        OutputChunks(model, data.labeled, plain, processes),
         data.labels.to(processes.device),
-        Pass(model, data.unlabeled, plain, processes),
+        OutputChunks(model, data.unlabeled, plain, processes),
     )
 
 
@@ -48,26 +48,28 @@ def outputs(
 ) -> Iterator[Output]:
     """The model's outputs for inputs, chunk by chunk, in evaluation mode.
 
-    Each process runs the backbone on its share of a chunk, and all see the outputs of the chunk.
+    Each process runs the backbone on its share of a chunk, and all get the outputs of the chunk.
 
     Args:
-        plain: makes of inputs what the backbone takes, `Augmentations.plain`.
+        plain: turns inputs into what the backbone takes.
     """
     model.eval()
     for chunk in torch.split(inputs, FORWARD_ROWS * processes.share.size) if len(inputs) else ():
         with one_thread(isinstance(model.backbone, Adapter)):
-            output = model.head(_embedded(model, chunk, plain, processes))
+            output = model.head(_backbone_features(model, chunk, plain, processes))
         yield output
 
 
-def embedded(model: Model, inputs: Tensor, plain: Plain, processes: Processes = ALONE) -> Tensor:
+def compute_features(
+    model: Model, inputs: Tensor, plain: Plain, processes: Processes = ALONE
+) -> Tensor:
     """(n, D): the features of inputs, in evaluation mode."""
     found = [output.features for output in outputs(model, inputs, plain, processes)]
     return torch.cat(found) if found else torch.empty(0, model.backbone.num_features)
 
 
-def _embedded(model: Model, images: Tensor, plain: Plain, processes: Processes) -> Tensor:
-    """(n, D): the features of images that the processes share among them."""
+def _backbone_features(model: Model, images: Tensor, plain: Plain, processes: Processes) -> Tensor:
+    """(n, D): the features of images; each process computes its share, all get the whole."""
     own = images[processes.share.of(len(images))]
     with processes.autocast():
         features: Tensor = model.backbone(plain(own.to(processes.device)).float()).float()

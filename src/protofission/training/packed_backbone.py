@@ -1,4 +1,4 @@
-"""Pretrained backbones as files: a run's backbone alone, small, with a card of how it was made."""
+"""Pack a run's backbone into a small weight file, with a card of how it was made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protofission.training.run_folder import RunFolder
 
 
 def write_backbone(run: RunFolder, out: Path) -> dict[str, Any]:
-    """Write the backbone of a finished run to a safetensors file, and give its card.
+    """Write the backbone of a finished run to a safetensors file; returns its card.
 
     Convolutions are stored in half precision; batch-norm statistics and factors in full.
     """
@@ -32,7 +32,7 @@ def write_backbone(run: RunFolder, out: Path) -> dict[str, Any]:
         for name, value in run.weights().items()
         if name.startswith("backbone.")
     }
-    saved = run.saved_state()
+    saved = run.load_state()
     if saved is None:
         raise InputError(f"{run.path} lacks its state.safetensors: name another run.")
     card = {

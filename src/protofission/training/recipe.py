@@ -1,4 +1,4 @@
-"""How the weights learn: length, batches, optimizer, schedule, and which stages are frozen."""
+"""The training recipe: length, batches, optimizer, schedule, and which stages are frozen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protofission.system.distributed import Precision
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the weights learn."""
+    """Length, batches, optimizer, schedule and frozen stages of a training run."""
 
     epochs: int | None = 200
     """How long training takes."""

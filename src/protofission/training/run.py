@@ -26,32 +26,30 @@ from protofission.system.distributed import ALONE, Processes
 from protofission.system.json_files import to_json
 from protofission.system.locks import LOCK_FILE, folder_lock
 from protofission.training.command import Command
-from protofission.training.evaluate import (
-    Predictions,
-    Summary,
-    predict,
-    summarize,
-)
+from protofission.training.evaluate import predict
 from protofission.training.experiment import Experiment, as_json
 from protofission.training.history import Epoch, RunHistory
-from protofission.training.loop import StepReport, judged_memory, train
+from protofission.training.loop import StepReport, evaluation_memory, train
 from protofission.training.neighbors import neighbor_accuracy
+from protofission.training.predictions import Predictions
 from protofission.training.run_folder import RunFolder
+from protofission.training.run_metrics import RunMetrics, compute_metrics
 from protofission.training.schedules import number_of_steps
 from protofission.training.state import TrainState, start
 
 SAVE_EVERY = 60.0
-"""Seconds."""
+"""Least seconds between two saved states."""
 
 
 _PLACES = (("backbone", "weights"), ("data", "store"))
-"""Options that are paths, of which the last part counts."""
+"""Options that are paths; runs are the same if their last parts are."""
 
 
 def folder_of(experiment: Experiment, parent: Path) -> RunFolder:
-    """The usual folder of an experiment: another experiment or version has another folder.
+    """The default folder of an experiment, named after method, seed and a digest.
 
-    Of the paths of its weights and its store, the last part counts: folders may be moved together.
+    Another experiment or version has another folder. Of the paths of its weights and its store, the
+    last part counts: folders may be moved together.
     """
     plain = json.loads(as_json(experiment))
     for part, key in _PLACES:
@@ -64,11 +62,11 @@ def folder_of(experiment: Experiment, parent: Path) -> RunFolder:
 
 @dataclass(frozen=True)
 class Moment:
-    """A run after one of its steps."""
+    """One step of a run."""
 
     report: StepReport
     epoch: Epoch | None
-    """The one that the step ended."""
+    """The epoch that ended with this step, if one did."""
 
 
 def perform(
@@ -87,7 +85,7 @@ def perform(
     environment.json, on the same machine with as many processes and threads.
 
     Args:
-        resume: go on where the folder's run is; without it, a folder that has a run is refused.
+        resume: continue the folder's run; without it, a folder that has a run is refused.
         save_every: the least seconds from one saved state to the next.
         command: the one that makes the experiment; the folder keeps it.
     """
@@ -99,7 +97,7 @@ def perform(
         if processes.first:
             try:
                 ours.enter_context(folder_lock(folder.path))
-                saved = _saved(folder, data)
+                saved = _load_saved_state(folder, data)
             except InputError as error:
                 refusal = str(error)
         saved, refusal = processes.agreed((saved, refusal))
@@ -108,12 +106,12 @@ def perform(
 
 
 Saved = tuple[dict[str, Tensor], RunHistory] | None
-"""The tensors of a state, and the history so far."""
+"""Tensors of the training state, and the history so far; None at the start."""
 
 
-def _saved(folder: RunFolder, data: Data) -> Saved:
-    """The state that a folder has, if it is one of the same images."""
-    saved = folder.saved_state()
+def _load_saved_state(folder: RunFolder, data: Data) -> Saved:
+    """Read the saved state of a folder; refuse one of other images, labels or features."""
+    saved = folder.load_state()
     require(
         saved is None or folder.plain("split") == json.loads(to_json(data.split.manifest())),
         f"{folder.path} holds a run on other images, or other labels: name another folder.",
@@ -136,7 +134,7 @@ def _perform(
     saved: Saved,
     command: Command | None,
 ) -> Iterator[Moment]:
-    """`perform` in a folder that is ours."""
+    """Do the work of `perform`, once the folder is locked and checked."""
     state, progress = _begin(experiment, data, folder, processes, saved)
     if processes.first and command is not None:
         folder.write("command.json", as_json(command))
@@ -146,21 +144,21 @@ def _perform(
         progress.add(report)
         epoch = None
         if report.ends_epoch:
-            judgement = NO_JUDGEMENT
+            evaluation = NO_EVALUATION
             if state.step == last or (report.epoch + 1) % experiment.judging.every == 0:
-                judgement = _judge(state, experiment, data, processes)
-            if processes.first and _is_reported(
-                judgement, progress, experiment, state.step == last
+                evaluation = _evaluate(state, experiment, data, processes)
+            if processes.first and _should_report(
+                evaluation, progress, experiment, state.step == last
             ):
-                folder.write_judgement(*judgement)
-            epoch = progress.end_epoch(judgement.summary, judgement.neighbours)
+                folder.write_evaluation(*evaluation)
+            epoch = progress.end_epoch(evaluation.metrics, evaluation.neighbors)
         if processes.first and state.step < last and time.monotonic() - clock >= save_every:
             folder.save_state(state.tensors(), progress)
             clock = time.monotonic()
         yield Moment(report, epoch)
     if processes.first:
         folder.save_state(state.tensors(), progress)
-        folder.save_weights(state.judged.model.state_dict())
+        folder.save_weights(state.for_evaluation.model.state_dict())
         folder.write("history.json", to_json([dataclasses.asdict(e) for e in progress.history]))
         folder.finish()
     processes.wait()
@@ -169,7 +167,7 @@ def _perform(
 def _begin(
     experiment: Experiment, data: Data, folder: RunFolder, processes: Processes, saved: Saved
 ) -> tuple[TrainState, RunHistory]:
-    """Restore the saved state, or else start; write the files that tell of it."""
+    """Restore the saved state, or start anew; write the files that describe the run."""
     state = start(
         experiment, data.training, data.augmentations, processes, restored=saved is not None
     )
@@ -184,7 +182,7 @@ def _begin(
                 "in another folder."
             ) from None
     if processes.first:
-        # The first of all: it says whose folder this is. On resuming, its values are the same.
+        # Written first, since it claims the folder. On resuming, its values are the same.
         folder.write("experiment.json", as_json(experiment))
         if saved is None:
             folder.write("environment.json", to_json(environment(processes)))
@@ -209,8 +207,8 @@ def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> 
             "name a new folder for the run.",
         )
         return
-    there = flat(folder.plain("experiment"))
-    here = flat(json.loads(as_json(experiment)))
+    there = flatten(folder.plain("experiment"))
+    here = flatten(json.loads(as_json(experiment)))
     places = {".".join(place) for place in _PLACES}
     for key in {**here, **there}:
         one, other = there.get(key), here.get(key)
@@ -231,18 +229,18 @@ def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> 
     )
 
 
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as one, with dotted keys."""
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Flatten nested dictionaries into one with dotted keys."""
     if not isinstance(value, dict):
         return {prefix.removesuffix("."): value}
     found: dict[str, Any] = {}
     for key, inner in value.items():
-        found |= flat(inner, f"{prefix}{key}.")
+        found |= flatten(inner, f"{prefix}{key}.")
     return found
 
 
 def environment(processes: Processes = ALONE) -> dict[str, Any]:
-    """What the numbers of a run may depend on besides the experiment."""
+    """Versions, machine and devices, on which a run's numbers may depend."""
     return {
         "protofission": __version__,
         "python": sys.version.split()[0],
@@ -255,45 +253,45 @@ def environment(processes: Processes = ALONE) -> dict[str, Any]:
     }
 
 
-class Judgement(NamedTuple):
-    """What the test set says of a model: predictions where there are classes, or neighbours."""
+class Evaluation(NamedTuple):
+    """A model on the test set: predictions and metrics, or the neighbor accuracy of features."""
 
     predictions: Predictions | None = None
-    summary: Summary | None = None
-    neighbours: float | None = None
+    metrics: RunMetrics | None = None
+    neighbors: float | None = None
 
 
-NO_JUDGEMENT = Judgement()
+NO_EVALUATION = Evaluation()
 
 
-def _judge(
+def _evaluate(
     state: TrainState, experiment: Experiment, data: Data, processes: Processes
-) -> Judgement:
+) -> Evaluation:
     if not experiment.method.traits.predicts:
-        k, model = experiment.judging.neighbours, state.judged.model
-        return Judgement(
-            neighbours=neighbor_accuracy(
+        k, model = experiment.judging.neighbours, state.for_evaluation.model
+        return Evaluation(
+            neighbors=neighbor_accuracy(
                 model, data.training, data.test, k, data.augmentations.plain, processes
             )
         )
     plain = data.augmentations.plain
     predictions = predict(
-        state.judged.model,
-        judged_memory(state, experiment, data.training, plain, processes),
+        state.for_evaluation.model,
+        evaluation_memory(state, experiment, data.training, plain, processes),
         experiment,
         data.training,
         data.test,
         plain,
         processes,
     )
-    return Judgement(predictions, summarize(predictions))
+    return Evaluation(predictions, compute_metrics(predictions))
 
 
-def _is_reported(
-    judgement: Judgement, progress: RunHistory, experiment: Experiment, ended: bool
+def _should_report(
+    evaluation: Evaluation, progress: RunHistory, experiment: Experiment, ended: bool
 ) -> bool:
-    """Whether a judgement is the run's, as far as can be told now."""
-    if experiment.judging.select == "last" or judgement.summary is None:
+    """Whether an evaluation is the one that the run reports, as of now."""
+    if experiment.judging.select == "last" or evaluation.metrics is None:
         return ended
     earlier = [epoch.summary.strict.all for epoch in progress.history if epoch.summary]
-    return judgement.summary.strict.all > max(earlier, default=-math.inf)
+    return evaluation.metrics.strict.all > max(earlier, default=-math.inf)

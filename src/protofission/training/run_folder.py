@@ -24,18 +24,19 @@ from protofission.system.partial_files import is_partial
 from protofission.system.plain_files import read_plain
 from protofission.system.tensor_files import DIGEST, sealed, unsealed
 from protofission.system.whole_files import write_whole
-from protofission.training.evaluate import NO_SLOT, Predictions, Summary
 from protofission.training.history import (
     Epoch,
     RunHistory,
-    epochs,
+    epochs_from_json,
     history_from_json,
-    summary_of,
+    metrics_from_json,
 )
+from protofission.training.predictions import NO_SLOT, Predictions
+from protofission.training.run_metrics import RunMetrics
 
 Read = TypeVar("Read")
 
-STATED: dict[str, dict[str, Any]] = {
+REQUIRED_KEYS: dict[str, dict[str, Any]] = {
     "experiment": {
         **{"name": str, "seed": int, "data.split.name": str},
         **{"data.dataset": str | None, "data.store": str | None, "judging.select": str},
@@ -44,7 +45,7 @@ STATED: dict[str, dict[str, Any]] = {
     "environment": {"protofission": str, "torch": str},
     "split": {"sha256": str},
 }
-"""What the JSON files of any run state, by dotted keys, and its types."""
+"""Keys that the JSON files of every run have, dotted, and the types of their values."""
 
 SEALED = (
     *("experiment.json", "command.json", "split.json", "store.json", "history.json"),
@@ -61,7 +62,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end."""
+        """Whether the run is complete."""
         return (self.path / "finished").exists()
 
     def write(self, name: str, content: bytes | str) -> None:
@@ -71,7 +72,14 @@ class RunFolder:
     def read(
         self, name: str, parse: Callable[[bytes], Read], most: int | None = MOST_BYTES
     ) -> Read:
-        """Read one of the folder's files, of at most so many bytes; a damaged one is named."""
+        """Read and parse one of the folder's files.
+
+        Args:
+            most: the most bytes that it may have.
+
+        Raises:
+            InputError: it is missing, too large, or not as it was written.
+        """
         path = self.path / name
         try:
             content = read_plain(path, most)
@@ -91,11 +99,13 @@ class RunFolder:
         )
 
     def plain(self, name: str) -> dict[str, Any]:
-        """One of the JSON files, such as experiment, environment, split or metrics."""
-        return self.read(f"{name}.json", lambda content: _stated(content, STATED.get(name, {})))
+        """Read one of the JSON files, such as experiment, environment, split or metrics."""
+        return self.read(
+            f"{name}.json", lambda content: _parse_object(content, REQUIRED_KEYS.get(name, {}))
+        )
 
     def has(self, name: str) -> bool:
-        """Whether one of the folder's files is there, or should be."""
+        """Whether a file is there, or should be: `finished` has its digest."""
         if os.path.lexists(self.path / name):
             return True
         with suppress(InputError, OSError):
@@ -117,54 +127,54 @@ class RunFolder:
         return typed(parsed_json(content), dict[str, str], "finished") if content else {}
 
     def files(self) -> list[Path]:
-        """All files of the folder but those that were being written when a process was killed."""
+        """All files of the folder but partial ones, which a killed process left."""
         found = self.path.iterdir() if self.path.is_dir() else ()
         return sorted(path for path in found if not is_partial(path))
 
     def save_state(self, tensors: dict[str, Tensor], progress: RunHistory) -> None:
-        """All that is needed to go on, in one file."""
+        """Write the training state and the history so far to state.safetensors."""
         plain = to_json(dataclasses.asdict(progress))
         self.write("state.safetensors", sealed(tensors, progress=plain))
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
-        """The model's weights."""
+        """Write the model's weights to weights.safetensors."""
         self.write("weights.safetensors", sealed(weights))
 
-    def saved_state(self) -> tuple[dict[str, Tensor], RunHistory] | None:
-        """What `save_state` saved, if it did."""
+    def load_state(self) -> tuple[dict[str, Tensor], RunHistory] | None:
+        """Read what `save_state` wrote; None if there is no such file."""
         known = self.has("state.safetensors")
-        return self.read("state.safetensors", _state, most=None) if known else None
+        return self.read("state.safetensors", _parse_state, most=None) if known else None
 
-    def write_judgement(
-        self, predictions: Predictions | None, summary: Summary | None, neighbours: float | None
+    def write_evaluation(
+        self, predictions: Predictions | None, metrics: RunMetrics | None, neighbors: float | None
     ) -> None:
-        """What the run reports: predictions with their numbers, or the neighbours' accuracy."""
+        """Write predictions.npz, if any, and metrics.json: metrics, or neighbor accuracy."""
         if predictions is not None:
             arrays = BytesIO()
             np.savez_compressed(arrays, **vars(predictions))
             self.write("predictions.npz", arrays.getvalue())
-        numbers = {"neighbours": neighbours} if summary is None else dataclasses.asdict(summary)
+        numbers = {"neighbours": neighbors} if metrics is None else dataclasses.asdict(metrics)
         self.write("metrics.json", to_json(numbers))
 
     def history(self) -> list[Epoch]:
-        """The epochs of the run."""
-        return self.read("history.json", lambda content: epochs(parsed_json(content)))
+        """Read the epochs of the run."""
+        return self.read("history.json", lambda content: epochs_from_json(parsed_json(content)))
 
-    def summary(self) -> Summary:
-        """The numbers of the reported epoch."""
-        return self.read("metrics.json", lambda content: summary_of(parsed_json(content)))
+    def metrics(self) -> RunMetrics:
+        """Read the metrics of the reported epoch."""
+        return self.read("metrics.json", lambda content: metrics_from_json(parsed_json(content)))
 
     def predictions(self) -> Predictions:
-        """The predictions of the reported epoch."""
-        return self.read("predictions.npz", _predictions, most=None)
+        """Read the predictions of the reported epoch."""
+        return self.read("predictions.npz", _parse_predictions, most=None)
 
     def weights(self) -> dict[str, Tensor]:
-        """The model's weights at the last epoch."""
-        return self.read("weights.safetensors", _weights, most=None)
+        """Read the model's weights at the last epoch."""
+        return self.read("weights.safetensors", _parse_weights, most=None)
 
 
-def _stated(content: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
-    """An object that has all that is wanted of it, by dotted keys."""
+def _parse_object(content: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Parse a JSON object and check that it has the wanted keys (dotted) with their types."""
     found = typed(parsed_json(content), dict[str, Any], "")
     for key, kind in wanted.items():
         value: Any = found
@@ -179,13 +189,13 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _weights(content: bytes) -> dict[str, Tensor]:
+def _parse_weights(content: bytes) -> dict[str, Tensor]:
     tensors, texts = unsealed(content)
     check_texts(texts)
     return tensors
 
 
-def _state(content: bytes) -> tuple[dict[str, Tensor], RunHistory]:
+def _parse_state(content: bytes) -> tuple[dict[str, Tensor], RunHistory]:
     tensors, texts = unsealed(content)
     check_texts(texts)
     plain = parsed_json(texts["progress"])
@@ -194,21 +204,21 @@ def _state(content: bytes) -> tuple[dict[str, Tensor], RunHistory]:
     return tensors, history_from_json(plain)
 
 
-def _predictions(content: bytes) -> Predictions:
+def _parse_predictions(content: bytes) -> Predictions:
     try:
         with np.load(BytesIO(content), allow_pickle=False) as arrays:
             values: dict[str, Any] = dict(arrays)
         for number in ("num_seen", "num_classes"):
             values[number] = int(values[number])
         found = Predictions(**values)
-    except Exception as error:  # whatever a reader says to bytes that are none of its own
+    except Exception as error:  # damaged bytes make numpy raise almost anything
         raise ValueError(str(error)) from None
-    require(_agree(found), "its arrays do not go together.")
+    require(_are_consistent(found), "its arrays do not go together.")
     return found
 
 
-def _agree(found: Predictions) -> bool:
-    """Whether predictions have the kinds, shapes and ranges that those of a run have."""
+def _are_consistent(found: Predictions) -> bool:
+    """Whether dtypes, shapes and ranges of all arrays fit each other."""
     rows = (found.labels, found.heads, found.slots, found.similarities, found.ood_scores)
     finer = (found.finer, found.own_slots, found.own_clusters)
     kinds = "".join(array.dtype.kind for array in (*rows, found.prototypes, found.mixing, *finer))
@@ -234,7 +244,7 @@ def _within(values: Any, size: int) -> bool:
 
 
 def _digest(tensors: dict[str, Tensor]) -> str:
-    """One digest of all numbers."""
+    """BLAKE2b digest of all tensors, as earlier versions wrote it."""
     found = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
         found.update(name.encode())

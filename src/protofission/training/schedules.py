@@ -1,4 +1,4 @@
-"""How many steps a recipe takes, and the learning rate of each."""
+"""The number of steps of a recipe, and the learning rate of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protofission.training.recipe import Recipe
 
 
 def steps_per_epoch(recipe: Recipe, data: TrainingData) -> int:
-    """The steps of one epoch; the last batch of a pass reaches into the next."""
+    """The number of steps of one epoch; the last batch of a pass reaches into the next."""
     if recipe.steps_per_epoch is not None:
         return recipe.steps_per_epoch
     if recipe.epoch == "labeled":
@@ -23,7 +23,7 @@ def steps_per_epoch(recipe: Recipe, data: TrainingData) -> int:
 
 
 def number_of_steps(recipe: Recipe, data: TrainingData) -> int:
-    """The steps of a whole run."""
+    """The number of steps of a whole run."""
     return recipe.steps or (recipe.epochs or 0) * steps_per_epoch(recipe, data)
 
 

@@ -1,4 +1,4 @@
-"""All that changes during training, and how it starts."""
+"""The state of training: models, memories, optimizers, step; and its start."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from protofission.models.start_from_data import start_from_data
 from protofission.system.distributed import ALONE, Processes
 from protofission.training.experiment import Experiment
 from protofission.training.optimizers import optimizer_of, own_optimizer
-from protofission.training.outputs import FORWARD_ROWS, embedded
+from protofission.training.outputs import FORWARD_ROWS, compute_features
 from protofission.training.schedules import number_of_steps
 
-LOOKED_AT = 10_000
-"""Labeled images, and images of the pool, that prototypes may start from."""
+START_IMAGES = 10_000
+"""Most labeled images, and most images of the pool, that prototypes start from."""
 
 
-class Learnt(NamedTuple):
-    """What has learnt: the model, and beside it the method's memory, which fits this model."""
+class ModelAndMemory(NamedTuple):
+    """A model, and the method's memory that belongs to it."""
 
     model: Model
     memory: nn.Module
@@ -38,33 +38,33 @@ class Learnt(NamedTuple):
 
 @dataclass
 class TrainState:
-    """All that changes during training."""
+    """Everything that changes during training."""
 
     model: Model
     memory: nn.Module
     optimizer: torch.optim.Optimizer
     own_optimizer: torch.optim.Optimizer | None = None
     """Of the memory's parameters, where the method wants another for them."""
-    average: Learnt | None = None
+    average: ModelAndMemory | None = None
     """The moving average of both, if there is one."""
     fit: LoadReport | None = None
     """How pretrained weights fitted the backbone, if there were any."""
     step: int = 0
 
     @property
-    def judged(self) -> Learnt:
-        """Whose predictions count."""
-        return self.average or Learnt(self.model, self.memory)
+    def for_evaluation(self) -> ModelAndMemory:
+        """The moving average if there is one, else the model and memory as they are."""
+        return self.average or ModelAndMemory(self.model, self.memory)
 
     def forget_head(self) -> None:
-        """After a new start of the head: it has no momentum, and the average has it as it is."""
+        """Zero the head's momentum and copy the head into the average, after its new start."""
         for parameter in self.model.head.parameters():
             for kept in self.optimizer.state[parameter].values():
                 kept.zero_()
         if self.average is not None:
             self.average.model.head.load_state_dict(self.model.head.state_dict())
 
-    def _parts(self) -> dict[str, nn.Module]:
+    def _modules(self) -> dict[str, nn.Module]:
         """All modules, by name."""
         found = {"model": self.model, "memory": self.memory}
         if self.average is not None:
@@ -72,15 +72,15 @@ class TrainState:
         return found
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """By name."""
+        """The optimizers by name."""
         own = {} if self.own_optimizer is None else {"own_optimizer": self.own_optimizer}
         return {"optimizer": self.optimizer, **own}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything, by name."""
+        """Tensors of all modules and optimizers, and the step, by name."""
         found = {
             f"{part}.{name}": value
-            for part, module in self._parts().items()
+            for part, module in self._modules().items()
             for name, value in module.state_dict().items()
         }
         for part, optimizer in self.optimizers().items():
@@ -93,12 +93,12 @@ class TrainState:
         return {**found, "step": torch.tensor(self.step)}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Put back what `tensors` gave."""
+        """Load what `tensors` returned."""
         parts: dict[str, dict[str, Tensor]] = {}
         for name, value in tensors.items():
             part, _, rest = name.partition(".")
             parts.setdefault(part, {})[rest] = value
-        for part, module in self._parts().items():
+        for part, module in self._modules().items():
             module.load_state_dict(parts.get(part, {}))
         for part, optimizer in self.optimizers().items():
             kept: dict[int, dict[str, Tensor]] = {}
@@ -112,10 +112,10 @@ class TrainState:
 
 
 def _match_layout(optimizer: torch.optim.Optimizer) -> None:
-    """Give what an optimizer keeps of a weight the weight's order in memory.
+    """Give an optimizer's tensors the memory format of their weights.
 
     Files hold tensors in the order of their dimensions, and torch's fused step walks weight and
-    momentum as they lie in memory: those of a channels-last convolution would not meet.
+    momentum as they lie in memory: those of a channels-last convolution would not match.
     """
     for weight, kept in optimizer.state.items():
         for name, value in kept.items():
@@ -131,10 +131,10 @@ def start(
     *,
     restored: bool = False,
 ) -> TrainState:
-    """A model at its start, and its optimiser.
+    """Build a model, its memory and its optimizers, ready for the first step.
 
     Args:
-        restored: a saved state follows, so that nothing is read from files or from the data.
+        restored: `restore` follows, so nothing is read from weight files or from the data.
     """
     experiment.check(processes.share.size)
     method, recipe, seed = experiment.method, experiment.recipe, experiment.seed
@@ -173,12 +173,12 @@ def start(
     model = Model(body, head).to(processes.device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if not restored:
-        _standardise(data, augmentations, model)
+        _standardize(data, augmentations, model)
         if traits.head_starts_at == 0:
             start_head(data, augmentations, model, experiment, processes)
     average = None
     if recipe.ema:
-        average = Learnt(copy.deepcopy(model), copy.deepcopy(memory))
+        average = ModelAndMemory(copy.deepcopy(model), copy.deepcopy(memory))
         nn.ModuleList(average).requires_grad_(False)
     own = own_optimizer(memory, traits.memory_optimizer)
     learning = [model, memory] if own is None else [model]
@@ -187,7 +187,7 @@ def start(
 
 
 def load_weights(body: Body, spec: BodySpec) -> LoadReport | None:
-    """The weights that a backbone names, if it does."""
+    """Load the pretrained weights that a backbone names; None if it names none."""
     if isinstance(body, Adapter) or isinstance(spec, AdapterSpec) or spec.weights is None:
         return None
     check_origin(spec, spec.weights)
@@ -195,7 +195,7 @@ def load_weights(body: Body, spec: BodySpec) -> LoadReport | None:
 
 
 @torch.no_grad()
-def _standardise(data: TrainingData, augmentations: Augmentations, model: Model) -> None:
+def _standardize(data: TrainingData, augmentations: Augmentations, model: Model) -> None:
     """Give an adapter the mean and deviation of all features, before the first step."""
     if isinstance(model.backbone, Adapter):
         parts = [part for part in (data.labeled, data.unlabeled) if len(part)]
@@ -211,14 +211,14 @@ def start_head(
     experiment: Experiment,
     processes: Processes,
 ) -> None:
-    """Let prototypes start from the data, if they are to: before the first step, or a later one."""
+    """Start the head's prototypes from the data if `head.init` says so."""
     if experiment.head.init != "data":
         return
     generator = step_rng(experiment.seed, 0, "images that prototypes start from")
-    labeled = _some_of_each(data.labels, LOOKED_AT // data.num_seen, generator)
-    pool = torch.randperm(len(data.unlabeled), generator=generator)[:LOOKED_AT]
-    known = embedded(model, data.labeled[labeled], augmentations.plain, processes)
-    others = embedded(model, data.unlabeled[pool], augmentations.plain, processes)
+    labeled = _some_of_each(data.labels, START_IMAGES // data.num_seen, generator)
+    pool = torch.randperm(len(data.unlabeled), generator=generator)[:START_IMAGES]
+    known = compute_features(model, data.labeled[labeled], augmentations.plain, processes)
+    others = compute_features(model, data.unlabeled[pool], augmentations.plain, processes)
     labels, num_seen = data.labels[labeled].to(processes.device), data.num_seen
     if experiment.method.traits.novel == "match":  # clusters have no names before the matching
         known, labels, others, num_seen = known[:0], labels[:0], torch.cat([known, others]), 0
@@ -226,7 +226,7 @@ def start_head(
 
 
 def _some_of_each(labels: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """The places of at most so many rows of each class, at least of one, at random."""
+    """Places of at most `most` random rows of each class, and of at least one."""
     order = torch.randperm(len(labels), generator=generator)
     order = order[labels[order].argsort(stable=True)]
     firsts = torch.searchsorted(labels[order], labels[order])

@@ -24,7 +24,7 @@ class Tracker:
         self._writer: Any = None
 
     def add(self, epoch: Epoch) -> None:
-        """Write an epoch; what an interrupted run had written beyond its saved state is undone."""
+        """Write an epoch; the first call drops what a killed run wrote beyond its saved state."""
         if self._writer is None:
             place = self._folder.path / "tensorboard"
             self._writer = self._kind(str(place), purge_step=epoch.epoch)

@@ -1,6 +1,6 @@
 """The maps of a frozen trunk, computed once: training then costs the last stages alone.
 
-What differs from a run that computes them in every step: an image has a fixed number of versions of
+In contrast to a run that computes them in every step, an image has a fixed number of versions of
 each view in the place of endless ones, and its maps are rounded to float16.
 """
 
@@ -28,16 +28,17 @@ from protofission.training.state import load_weights
 
 
 def load_data(experiment: Experiment) -> Data:
-    """The data of an experiment, with the trunk cached where it says so."""
+    """Load the data of an experiment, with its trunk cached if `recipe.trunk_cache` says so."""
     return cached_trunk(experiment) if experiment.recipe.trunk_cache else experiment.data.load()
 
 
 def cached_trunk(
     experiment: Experiment, processes: int = 1, progress: Progress | None = None
 ) -> Data:
-    """The data of an experiment, its images as maps of the frozen stages; made where missing.
+    """Load the data of an experiment with its images as maps of the frozen stages.
 
-    They lie in the cache folder, where all runs of the same trunk, images and views find them.
+    Missing maps are computed. They lie in the cache folder, where all runs of the same trunk,
+    images and views find them.
     """
     spec, recipe = experiment.data, experiment.recipe
     if not isinstance(experiment.backbone, BackboneSpec) or spec.dataset is None:
@@ -109,7 +110,7 @@ class Trunk(Encoder):
         )
 
     def prepare(self, images: Tensor) -> Tensor:
-        """Images as they are: the backbone standardises them itself."""
+        """Images as they are: the backbone standardizes them itself."""
         return images
 
     def forward(self, prepared: Tensor) -> Tensor:

@@ -73,4 +73,4 @@ def train_quickly(
     for report in train(state, experiment, data, augmentations):
         if progress is not None:
             progress(report.step + 1, settings.steps)
-    return state.judged.model.eval()
+    return state.for_evaluation.model.eval()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isnan
 
 from protofission.experiments.report.statistics import Sample
-from protofission.training.evaluate import Summary
+from protofission.training.run_metrics import RunMetrics
 
 NO_NUMBER = "–"  # noqa: RUF001 - the dash of a table, not a minus
 
@@ -19,7 +19,7 @@ class Column:
     title: str
     protocol: str
     """The protocol that it depends on, or nothing."""
-    value: Callable[[Summary], float]
+    value: Callable[[RunMetrics], float]
     digits: int
     scale: float = 1.0
 
@@ -32,7 +32,7 @@ class Column:
         """A value as text, in the unit that is shown."""
         return number_text(self.scale * value, self.digits)
 
-    def scaled_value(self, summary: Summary) -> float:
+    def scaled_value(self, summary: RunMetrics) -> float:
         """The value of a run, in the unit that is shown."""
         return self.scale * self.value(summary)
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from protofission.training.evaluate import Predictions, Summary
 from protofission.training.history import Epoch
+from protofission.training.predictions import Predictions
 from protofission.training.run_folder import RunFolder
+from protofission.training.run_metrics import RunMetrics
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,9 @@ class Result:
     folder: RunFolder
 
     @cached_property
-    def summary(self) -> Summary:
-        """The numbers of the reported epoch."""
-        return self.folder.summary()
+    def metrics(self) -> RunMetrics:
+        """The metrics of the reported epoch."""
+        return self.folder.metrics()
 
     @cached_property
     def history(self) -> list[Epoch]:

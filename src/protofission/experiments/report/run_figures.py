@@ -17,8 +17,8 @@ from protofission.experiments.report.quantities import NO_NUMBER
 from protofission.experiments.report.results import Groups, Result
 from protofission.pages.drawing import INK, OKABE_ITO, shorten, svg
 from protofission.pages.head_names import head_order
-from protofission.training.evaluate import Predictions
 from protofission.training.history import Epoch
+from protofission.training.predictions import Predictions
 
 Floats = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ LARGEST_GAP = 2.0
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """The numbers of one method."""
 
     name: str
@@ -33,19 +33,19 @@ class Row:
         return [cell_text(column, self.cells[key], spread) for key, column in COLUMNS.items()]
 
 
-def method_rows(results: Sequence[Result]) -> list[Row]:
+def method_rows(results: Sequence[Result]) -> list[MethodRow]:
     """A row for each method, in the order of the results."""
     table = []
     for method, group in by_method(results).items():
         cells = {
-            key: Sample(tuple(column.value(result.summary) for result in group))
+            key: Sample(tuple(column.value(result.metrics) for result in group))
             for key, column in COLUMNS.items()
         }
-        table.append(Row(method, len(group), cells))
+        table.append(MethodRow(method, len(group), cells))
     return table
 
 
-def spread_note(table: Sequence[Row]) -> str:
+def spread_note(table: Sequence[MethodRow]) -> str:
     """The caption of the table: mean and deviation over how many seeds."""
     sizes = {row.n for row in table}
     if sizes == {1}:
@@ -54,7 +54,7 @@ def spread_note(table: Sequence[Row]) -> str:
     return f"Mean ± sample standard deviation over {over}."
 
 
-def terminal_table(table: Sequence[Row]) -> Table:
+def terminal_table(table: Sequence[MethodRow]) -> Table:
     """The table for a terminal of 80 columns; a spread stands under its mean."""
     several = any(row.n > 1 for row in table)
     shown = Table(
@@ -75,12 +75,12 @@ def terminal_table(table: Sequence[Row]) -> Table:
     return shown
 
 
-def disagreements(table: Sequence[Row]) -> list[str]:
+def disagreements(table: Sequence[MethodRow]) -> list[str]:
     """A sentence for each method with a run whose two protocols differ by over two points."""
     return [sentence for row in table if (sentence := _disagreement(row))]
 
 
-def _disagreement(row: Row) -> str:
+def _disagreement(row: MethodRow) -> str:
     gaps = {kind: _gaps(row, kind) for kind in ("novel", "all")}
     parts = [f"{max(gap):.1f} points in `{kind}`" for kind, gap in gaps.items() if _any_large(gap)]
     if not parts:
@@ -95,7 +95,7 @@ def _disagreement(row: Row) -> str:
     return f"{row.name}: the two protocols differ {where} {' and '.join(parts)}: {cause}."
 
 
-def _gaps(row: Row, kind: str) -> list[float]:
+def _gaps(row: MethodRow, kind: str) -> list[float]:
     """Points between the protocols, for each seed; none where there is nothing to judge."""
     pairs = zip(row.cells[f"{kind}_orca"].values, row.cells[f"{kind}_strict"].values, strict=True)
     gaps = [round(100 * abs(orca - strict), 9) for orca, strict in pairs]

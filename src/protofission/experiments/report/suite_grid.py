@@ -188,7 +188,7 @@ def _entry(suite: Suite, runs: Sequence[Run]) -> GridEntry:
     for run in runs:
         with suppress(InputError):  # a damaged one counts as not finished, and is listed as damaged
             if run.folder.finished:
-                summaries[run.seed] = run.folder.summary()
+                summaries[run.seed] = run.folder.metrics()
     finished = tuple(run for run in runs if run.seed in summaries)
     numbers = {
         key: {seed: QUANTITIES[key].scaled_value(summary) for seed, summary in summaries.items()}

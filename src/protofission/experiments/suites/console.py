@@ -139,7 +139,7 @@ def _title(run: Run) -> str:
 
 def _outcome(run: Run) -> str:
     try:
-        summary = run.folder.summary()
+        summary = run.folder.metrics()
     except InputError as refusal:
         return str(refusal)
     shown = ("seen", "novel_strict", "all_strict", "auc")

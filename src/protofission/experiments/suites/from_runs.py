@@ -13,7 +13,7 @@ from protofission.core.errors import InputError, require
 from protofission.experiments.suite import Case, Run, Suite
 from protofission.experiments.suites.paper import ACCURACIES
 from protofission.training.command import command_of_run
-from protofission.training.run import flat
+from protofission.training.run import flatten
 from protofission.training.run_folder import RunFolder
 
 
@@ -64,7 +64,9 @@ class _Found:
 
     def options(self, data: bool) -> dict[str, Any]:
         """Options of the data and the fingerprints of its features, or options of all else."""
-        wanted = {key: value for key, value in flat(self.plain).items() if key not in _NO_OPTIONS}
+        wanted = {
+            key: value for key, value in flatten(self.plain).items() if key not in _NO_OPTIONS
+        }
         found = {key: value for key, value in wanted.items() if key.startswith("data.") == data}
         if data and self.folder.has("store.json"):
             found |= {f"store.{k}": str(v)[:8] for k, v in self.folder.plain("store").items()}

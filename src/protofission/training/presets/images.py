@@ -98,7 +98,7 @@ def _pixels(dataset: str) -> Table:
     return {"all": (f"backbone.pixels={dataset}",)}
 
 
-def _packaged(dataset: str) -> Table:
+def _from_packaged_weights(dataset: str) -> Table:
     """Start from the packaged weights of a data set; what pretrains starts from none."""
     return {"predicts": (f"backbone.weights=simclr-{dataset}",)}
 
@@ -118,7 +118,8 @@ _FIXMATCH = {
     "cifar100": _on("cifar100", WIDE_RESNET, WIDER, _pixels("cifar100"), PRETRAINING),
 }
 _CPU = {
-    name: _on(name, COMPACT, _packaged(name), CPU_PRETRAINING) for name in ("cifar10", "cifar100")
+    name: _on(name, COMPACT, _from_packaged_weights(name), CPU_PRETRAINING)
+    for name in ("cifar10", "cifar100")
 }
 
 CPU = {
