@@ -240,7 +240,7 @@ NUMBERS = ('"text"', "1e400", "NaN", "-Infinity", "true", "[]", "{}", DEEP, "1" 
 def test_numbers_that_are_none_are_named(call: Call, home: Path) -> None:
     run = RunFolder(home / "run")
     for name, keys, read in (
-        ("metrics.json", ("auc", "orca.all", "prototypes.dead", "subclasses.nmi"), run.summary),
+        ("metrics.json", ("auc", "orca.all", "prototypes.dead", "subclasses.nmi"), run.metrics),
         ("history.json", ("0.loss", "1.terms.supervised", "0.summary.orca.seen"), run.history),
     ):
         path = home / "run" / name
@@ -260,17 +260,17 @@ def test_numbers_that_are_none_are_named(call: Call, home: Path) -> None:
 def test_metrics_of_an_earlier_version_are_read(home: Path) -> None:
     path = home / "run" / "metrics.json"
     (home / "run" / "finished").write_text("")  # it held no digests
-    before = RunFolder(home / "run").summary()
+    before = RunFolder(home / "run").metrics()
     for key in ("subclasses", "subclusters"):
         edited(path, key, None)
-    after = RunFolder(home / "run").summary()
+    after = RunFolder(home / "run").metrics()
     assert np.isnan(after.subclasses.nmi)
     assert (after.orca, after.prototypes) == (before.orca, before.prototypes)
     edited(path, "orca.novel", "null")  # NaN, as it is written
-    assert np.isnan(RunFolder(home / "run").summary().orca.novel)
+    assert np.isnan(RunFolder(home / "run").metrics().orca.novel)
     edited(path, "orca.all", None)
     with pytest.raises(InputError, match=r"orca\.all is missing"):
-        RunFolder(home / "run").summary()
+        RunFolder(home / "run").metrics()
 
 
 STATED = [
