@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protofission.core.errors import InputError
-from protofission.system.json_files import DEEPEST, fill, parsed_json, read_json, typed
+from protofission.system.json_files import DEEPEST, as_type, fill, parse_json, read_json
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ def test_a_file_is_read_as_what_is_wanted(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_named(old: bytes, new: bytes, words: str) -> None:
     assert old in GOOD
     with pytest.raises(InputError, match=f"^{words}") as caught:
-        typed(parsed_json(GOOD.replace(old, new, 1)), Outer, "")
+        as_type(parse_json(GOOD.replace(old, new, 1)), Outer, "")
     assert len(str(caught.value)) < 200
 
 
 def test_null_is_nan_only_where_it_is_said_to_be() -> None:
     value: dict[str, Any] = {"share": None, "count": 2}
-    assert math.isnan(typed(value, Inner, "", nan=True).share)
+    assert math.isnan(as_type(value, Inner, "", nan=True).share)
     with pytest.raises(InputError, match="share must be a finite number, not None"):
-        typed(value, Inner, "")
+        as_type(value, Inner, "")
     with pytest.raises(InputError, match="count must be a whole number, not None"):
-        typed({"share": 1.0, "count": None}, Inner, "", nan=True)
+        as_type({"share": 1.0, "count": None}, Inner, "", nan=True)
 
 
 @dataclass(frozen=True)

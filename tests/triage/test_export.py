@@ -93,8 +93,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Path]:
     spec = EfficientNetLite0(size=SIDE)
     encoder = spec.load()
     bundle = bundle_of(spec=spec, facts=encoder.describe(), names=NAMES, card={"n": 3})
-    scores = bundle.recognizer(encoder.features(floats(pixels(9)))).id_scores
-    bundle.recognizer.threshold.copy_(scores.sort().values[4:6].mean())
+    scores = bundle.calibrated_model(encoder.features(floats(pixels(9)))).id_scores
+    bundle.calibrated_model.threshold.copy_(scores.sort().values[4:6].mean())
     before = torch.random.get_rng_state()
     path = tmp_path_factory.mktemp("export") / "model.onnx"
     export(bundle, path)
@@ -208,7 +208,7 @@ CASES = [
 def test_features_become_what_torch_says(head: str, adapter: str, novel: int, tmp_path: Path):
     bundle = bundle_of(head, adapter, abs(novel), clusters=novel >= 0)
     rows = features(60)
-    bundle.recognizer.threshold.copy_(bundle.recognizer(rows).id_scores.median() + 1e-3)
+    bundle.calibrated_model.threshold.copy_(bundle.calibrated_model(rows).id_scores.median() + 1e-3)
     path = tmp_path / "model.onnx"
     export(bundle, path, input="features")
     session = session_of(path)

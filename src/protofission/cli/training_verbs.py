@@ -90,7 +90,7 @@ def pretrain(*, preset: str = "cpu/cifar10", running: Running) -> None:
     """Pretrain a backbone by SimCLR, without labels; they only measure how it goes.
 
     The folder is then the start of other runs: --set backbone.weights=FOLDER. The accuracy of the
-    nearest labeled neighbours is shown every few epochs (judging.every).
+    nearest labeled neighbors is shown every few epochs (judging.every).
 
     For example:
 
@@ -112,7 +112,7 @@ def run_training(method: str, preset: str, running: Running) -> None:
     from rich.console import Console
 
     from protofission.system.console import print_warning
-    from protofission.system.distributed import launched
+    from protofission.system.distributed import launch_processes
     from protofission.training import diagnosis
     from protofission.training.command import Command
     from protofission.training.console import show_loading, show_run
@@ -131,7 +131,7 @@ def run_training(method: str, preset: str, running: Running) -> None:
     if running.processes * running.nodes > 1 or "LOCAL_RANK" in os.environ:
         # One that waits for the others' gradients would not hear of the signal.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    processes = launched(
+    processes = launch_processes(
         running.processes, running.nodes, running.accelerator, experiment.recipe.precision
     )
     data = show_loading(experiment, processes, console)
@@ -175,7 +175,7 @@ def weights(
     backbone
         The backbone that they are compared with, by name.
     channels
-        Of the images: 3 for colours, 1 for grey.
+        Of the images: 3 for color, 1 for gray.
     set_
         option=value of the backbone.
     out
@@ -192,7 +192,7 @@ def weights(
         for name, card in cards().items():
             print(
                 f"{name}: {card['method']} on {card['dataset']}, {card['steps']} steps, "
-                f"neighbours' accuracy {card['metrics']['neighbours']:.1%}"
+                f"neighbors' accuracy {card['metrics']['neighbours']:.1%}"
             )
     elif out is not None:
         write_backbone(RunFolder(Path(source)), out)

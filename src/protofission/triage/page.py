@@ -1,4 +1,4 @@
-"""The page of a fit: what was accepted, what was not, sub-classes, and clusters of what is new."""
+"""The page of a fit: accepted and refused images, sub-classes and novel clusters."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from protofission.pages.contact_sheets import Sheet, Strip, picture_row, png_uri
 from protofission.pages.template import render
 from protofission.system.whole_files import write_text
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, slot_use
-from protofission.triage.fit_model import Fitted, health
+from protofission.triage.fit_model import FitResult, prototype_health
 
 Ints = NDArray[np.int64]
 
 SHOWN = 30
-"""Classes, and clusters, that a page shows."""
+"""Most classes, and most clusters, on a page."""
 PLACES = 10
-"""Images in a strip."""
+"""Most images in a strip."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Pool:
     probability: NDArray[np.float32]
 
     @staticmethod
-    def of(fitted: Fitted) -> Pool:
-        """Of a fit."""
+    def of(fitted: FitResult) -> Pool:
+        """The verdicts of a fit on its pool."""
         found = fitted.pool
         return Pool(
             found.classes.numpy(),
@@ -54,7 +54,7 @@ class Pool:
 
 def write_triage_page(
     path: Path,
-    fitted: Fitted,
+    fitted: FitResult,
     pixels: PixelRows,
     class_names: Sequence[str],
     subclass_names: Sequence[Sequence[str]],
@@ -66,8 +66,8 @@ def write_triage_page(
 
     Args:
         pixels: (U, channels, height, width), the images of the pool.
-        findings: what was found in the data, in sentences.
-        command: what made it, as typed.
+        findings: sentences on the data, as `FitData` has them.
+        command: the command that made it, as typed.
     """
     pool = Pool.of(fitted)
     names = [printable(name) for name in class_names]
@@ -80,7 +80,9 @@ def write_triage_page(
         shown=SHOWN,
         counts=_counts(pool),
         fitted=fitted,
-        health=health(slot_use(fitted.recognizer, fitted.pool).numpy(), names)[:SHOWN],
+        health=prototype_health(slot_use(fitted.calibrated_model, fitted.pool).numpy(), names)[
+            :SHOWN
+        ],
         sheets=[
             _class_sheet(pool, pixels, number, name, list(map(printable, parts)))
             for number, (name, parts) in enumerate(zip(names[:SHOWN], subclass_names, strict=False))

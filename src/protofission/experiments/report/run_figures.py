@@ -85,16 +85,16 @@ def _series(group: Sequence[Result], value: Callable[[Epoch], float]) -> Floats:
 def _curve(axes: Axes, place: int, method: str, values: Floats) -> None:
     judged = np.isfinite(values).all(0)  # the test set may not have been asked at every epoch
     epochs, values = np.flatnonzero(judged) + 1, values[:, judged]
-    colour = OKABE_ITO[place % len(OKABE_ITO)]
-    style = place + place // len(OKABE_ITO)  # colours come again with another dash and marker
+    color = OKABE_ITO[place % len(OKABE_ITO)]
+    style = place + place // len(OKABE_ITO)  # colors come again with another dash and marker
     if len(values) > 1:
         axes.fill_between(
-            epochs, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0
+            epochs, values.min(0), values.max(0), color=color, alpha=0.18, linewidth=0
         )
     axes.plot(
         epochs,
         values.mean(0),
-        color=colour,
+        color=color,
         linestyle=DASHES[style % len(DASHES)],
         linewidth=1.6,
         marker=MARKERS[style % len(MARKERS)],
@@ -166,7 +166,7 @@ def histogram(name: str, method: str, predictions: Predictions) -> Markup:
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         bins = np.histogram_bin_edges(scores, 30)
-        for values, label, colour, opacity, hatch in (
+        for values, label, color, opacity, hatch in (
             (inside, "known classes", OKABE_ITO[0], 0.35, ""),
             (outside, "strangers", OKABE_ITO[1], 0, "////"),
         ):
@@ -175,8 +175,8 @@ def histogram(name: str, method: str, predictions: Predictions) -> Markup:
                 bins=bins.tolist(),
                 weights=np.full(len(values), 100 / max(len(values), 1)),
                 histtype="stepfilled",
-                facecolor=(colour, opacity),
-                edgecolor=colour,
+                facecolor=(color, opacity),
+                edgecolor=color,
                 linewidth=1.3,
                 hatch=hatch,
                 label=f"{label} ({len(values)})",

@@ -102,7 +102,7 @@ def _title(result: Result) -> str:
 
 
 def _origin(results: Sequence[Result], data: Data) -> dict[str, Any]:
-    """Where the numbers come from: what differs between runs is listed once each."""
+    """Origin of the numbers: versions, splits, folders and seeds, each listed once."""
     environments = dict.fromkeys(
         ", ".join(f"{key} {value}" for key, value in result.folder.plain("environment").items())
         for result in results

@@ -39,7 +39,7 @@ class Drawing:
     title: str
     caption: str
     label: str
-    """What it shows, for those who do not see it."""
+    """Description for readers who cannot see it."""
     draw: Callable[[Figure], None]
     inches: tuple[float, float]
 
@@ -65,12 +65,12 @@ def _curves(grid: Grid, panel: str, place: int, marks: Sequence[str]) -> Drawing
     column, x = grid.columns[key], [at for at in grid.along(panel) if at is not None]
     samples = {row: [grid.entry(row, panel, at).sample(key) for at in x] for row in grid.rows}
     shown = {row: some for row, some in samples.items() if any(sample.n for sample in some)}
-    colours = {row: number for number, row in enumerate(grid.rows)}
+    colors = {row: number for number, row in enumerate(grid.rows)}
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         for row, some in shown.items():
-            _curve(axes, colours[row], row, x, some)
+            _curve(axes, colors[row], row, x, some)
         axes.set(title=_title(panel, marks), xlabel=grid.suite.axis, ylabel=_quantity(column))
         if shown:
             figure.legend(loc="outside lower center", ncols=2, handlelength=3.5)
@@ -93,14 +93,14 @@ def _curves(grid: Grid, panel: str, place: int, marks: Sequence[str]) -> Drawing
 
 
 def _curve(axes: Axes, place: int, row: str, x: Sequence[float], samples: list[Sample]) -> None:
-    colour = OKABE_ITO[place % len(OKABE_ITO)]
+    color = OKABE_ITO[place % len(OKABE_ITO)]
     bands = np.array([_band(sample) for sample in samples])
-    axes.fill_between(x, *bands.T, color=colour, alpha=0.18, linewidth=0)
-    axes.vlines(x, *bands.T, color=colour, linewidth=0.8)  # of a point alone, the band is not seen
+    axes.fill_between(x, *bands.T, color=color, alpha=0.18, linewidth=0)
+    axes.vlines(x, *bands.T, color=color, linewidth=0.8)  # of a point alone, the band is not seen
     axes.plot(
         x,
         [sample.mean for sample in samples],
-        color=colour,
+        color=color,
         linestyle=DASHES[(place + place // len(OKABE_ITO)) % len(DASHES)],
         linewidth=1.6,
         marker=MARKERS[place % len(MARKERS)],
@@ -190,5 +190,5 @@ def _quantity(column: Column) -> str:
 
 
 def _title(panel: str, marks: Sequence[str]) -> str:
-    """The panel's name, over it what a reader must know: files are shown without their page."""
+    """The panel's name under the marks: figures are also shown without their page."""
     return "\n".join([*(fill(mark, 80) for mark in marks), panel])

@@ -59,7 +59,7 @@ class ListedRun:
 
 @dataclass(frozen=True)
 class Content:
-    """All that a report says, before it takes a format."""
+    """Content of a report, independent of its formats."""
 
     grid: Grid
     command: str
@@ -72,7 +72,7 @@ class Content:
 
     @property
     def standing(self) -> str:
-        """How many runs are finished."""
+        """The number of finished runs as a sentence."""
         states = [listed.state for some in self.runs.values() for listed in some]
         return f"{states.count('finished')} of {len(states)} runs are finished."
 
@@ -92,12 +92,12 @@ def write_report(
     marks: Sequence[str] = (),
     pictures: Sequence[Markup] = (),
 ) -> list[Path]:
-    """Write the report of a suite into a folder; gives its files, the page last.
+    """Write the report of a suite into a folder; return its files, the page last.
 
     Args:
         runs: all that were asked for, finished or not.
-        command: what made them, as typed.
-        marks: what no reader may miss, such as a budget that is not the paper's.
+        command: the command that made them, as typed.
+        marks: warnings above all tables, such as a budget that is not the paper's.
         pictures: elements for the page, a <figure> each.
     """
     content = _content(folder, suite, runs, command, marks)
@@ -198,7 +198,7 @@ def _markdown_runs(content: Content) -> str:
 
 
 def _table_files(content: Content) -> dict[str, str]:
-    """The tables, by file name; a CSV file says what no reader may miss on each of its lines."""
+    """The tables by file name; a CSV file has the marks on each of its lines."""
     plain, marks = _plain(content), " ".join(content.marks)
     files = {f"{name}.tex": latex_tables(some, content.marks)
              for name, some in content.tables.items()}  # fmt: skip

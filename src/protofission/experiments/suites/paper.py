@@ -16,8 +16,8 @@ SLOTS = (1, 2, 5, 10)
 ACCURACIES = ("seen", "novel_orca", "novel_strict", "all_orca", "all_strict", "auc", "effective")
 
 
-def _published(rows: dict[str, dict[str, tuple[float, float, float]]]) -> Published:
-    """(seen, novel, all) in percent, as the paper has them: by ORCA's protocol."""
+def _fractions(rows: dict[str, dict[str, tuple[float, float, float]]]) -> Published:
+    """Turn the paper's (seen, novel, all) in percent, by ORCA's protocol, into fractions by key."""
     names = ("seen", "novel_orca", "all_orca")
     return {
         (row, dataset): {name: value / 100 for name, value in zip(names, numbers, strict=True)}
@@ -43,7 +43,7 @@ def _table_1() -> Published:
         "orca": ((88.1, 87.7, 87.8), (66.5, 41.0, 46.6), (89.4, 69.1, 75.5)),
         "orca+pf": ((88.6, 88.8, 88.7), (66.0, 41.3, 47.9), (90.0, 74.4, 79.6)),
     }
-    return _published(
+    return _fractions(
         {row: dict(zip(datasets, numbers, strict=True)) for row, numbers in rows.items()}
     )
 
@@ -51,7 +51,7 @@ def _table_1() -> Published:
 TABLE_1 = _table_1()
 """tab:ood; `orca` as the paper's authors trained it."""
 
-ABLATION = _published(
+ABLATION = _fractions(
     {
         "full": {"cifar10": (88.60, 88.81, 88.74), "cifar100": (65.99, 41.34, 47.92)},
         "without prototypes": {
@@ -282,7 +282,7 @@ SIGMOID_BASES: dict[str, tuple[str, ...]] = {
     "fixmatch-sigmoid, 17 cosine head": ("head.kind=cosine",),
 }
 """The methods without fission, as they are and on terms that are nearer to fission's: the weight of
-a regulariser that is charged to the slots too, and the same similarity."""
+a regularizer that is charged to the slots too, and the same similarity."""
 
 
 def readings(setting: Setting) -> Suite:
