@@ -156,7 +156,7 @@ def test_known_rows_in_a_free_cluster_are_accounted_for():
     centers = np.array([[0.0], [30.0], [10.0]])
     own = Clustering(centers, np.array([0] * 30 + [1] * 12 + [2] * 80), 0.0)
     probes = np.array([[0.0], [1.0], [2.0], [9.0], [30.0], [11.0]])
-    found = counting._explained(own, probes, np.array([0, 0, 0, 0, 1, 1]), known=2)
+    found = counting._known_share(own, probes, np.array([0, 0, 0, 0, 1, 1]), known=2)
     assert found.tolist() == pytest.approx([(30 * 2 / 3 + 12) / 80])
 
 

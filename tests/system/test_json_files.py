@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protofission.core.errors import InputError
-from protofission.system.json_files import DEEPEST, as_type, fill, parse_json, read_json
+from protofission.system.json_files import DEEPEST, as_type, fill_fields, parse_json, read_json
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,12 @@ class Kind:
 
 def test_an_example_is_filled_with_what_an_object_has() -> None:
     example = Kind(length=2)
-    assert fill(example, {}, "") == example
-    assert fill(example, {"name": "kind", "inner": {"count": 4}}, "") == Kind(2, Inner(0.5, 4))
+    assert fill_fields(example, {}, "") == example
+    assert fill_fields(example, {"name": "kind", "inner": {"count": 4}}, "") == Kind(
+        2, Inner(0.5, 4)
+    )
     for length in (1, 1.0, 0.5):  # whole or not, as it was written
-        assert repr(fill(example, {"length": length}, "").length) == repr(length)
+        assert repr(fill_fields(example, {"length": length}, "").length) == repr(length)
 
 
 @pytest.mark.parametrize(
@@ -105,4 +107,4 @@ def test_an_example_is_filled_with_what_an_object_has() -> None:
 )
 def test_what_does_not_fit_an_example_is_named(value: Any, words: str) -> None:
     with pytest.raises(InputError, match=f"^{words}"):
-        fill(Kind(), value, "")
+        fill_fields(Kind(), value, "")

@@ -16,7 +16,7 @@ from protofission.triage.fit_model import (
     METHOD,
     FitOptions,
     fit_rows,
-    prototype_health,
+    prototype_sentences,
 )
 from protofission.triage.model_choice import Choice, choose
 
@@ -137,7 +137,7 @@ def test_slots_in_use_are_counted_over_accepted_images():
     use = slot_use(found.calibrated_model, found.pool)
     assert use.shape == (3, 2)
     assert use.sum() == int((found.pool.decisions == ACCEPT).sum())
-    assert prototype_health(np.array([[50, 50], [99, 1], [0, 0]]), ["a", "b", "c"]) == [
+    assert prototype_sentences(np.array([[50, 50], [99, 1], [0, 0]]), ["a", "b", "c"]) == [
         "a: 2 kinds, the largest with 50%.",
         "b: all of one kind.",
         "c: no image of the pool was accepted.",

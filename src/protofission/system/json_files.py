@@ -109,7 +109,7 @@ def _read_fields(value: dict[str, Any], wanted: Any, place: str, nan: bool) -> A
     return wanted(**{n: _as_type(value[n], kinds[n], _join_place(place, n), nan) for n in names})
 
 
-def fill(example: Value, value: Any, place: str) -> Value:
+def fill_fields(example: Value, value: Any, place: str) -> Value:
     """Copy a dataclass value with the fields that a JSON object has; the others stay.
 
     Fields that hold dataclasses are filled in the same way, from objects. A field that cannot be
@@ -127,7 +127,7 @@ def fill(example: Value, value: Any, place: str) -> Value:
         require(name in known, f"{where} is not known.")
         own = getattr(example, name)
         if dataclasses.is_dataclass(own):
-            changes[name] = fill(own, inner, where)
+            changes[name] = fill_fields(own, inner, where)
         elif known[name].init:
             changes[name] = _as_type(inner, field_types(kind)[name], where, nan=False)
         else:

@@ -21,7 +21,7 @@ from protofission.models.adapters import AdapterSpec
 from protofission.models.backbones import BackboneSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import BodySpec, find_body
-from protofission.system.json_files import as_type, fill, parse_json
+from protofission.system.json_files import as_type, fill_fields, parse_json
 from protofission.training.recipe import Recipe
 
 WEIGHTS = 3
@@ -96,7 +96,7 @@ class Experiment:
             plain = as_type(parse_json(content), dict[str, Any], "")
             for part in dataclasses.fields(cls):
                 require(part.name in plain, f"{part.name} is missing.")
-            return fill(_example(plain), plain, "")
+            return fill_fields(_example(plain), plain, "")
         except InputError as error:
             why = str(error).removesuffix(".")
             raise InputError(

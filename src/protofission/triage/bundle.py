@@ -30,10 +30,10 @@ from protofission.triage.bundle_files import (
     check_destination,
     check_numbers,
     contents,
-    digest,
     read_manifest,
     read_parts,
     seal_manifest,
+    sha256_hex,
     specs_of,
 )
 from protofission.triage.calibrated_model import JUDGED_AT_ONCE, CalibratedModel, Verdicts, judge
@@ -121,7 +121,7 @@ class Bundle:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the whole content."""
-        return digest(self._manifest(contents(self.calibrated_model, self.calibration)))
+        return sha256_hex(self._manifest(contents(self.calibrated_model, self.calibration)))
 
     def encoder(
         self, device: torch.device | None = None, *, allow_download: bool = False
@@ -240,7 +240,7 @@ class Bundle:
             head=head,
             adapter=adapter,
             encoder=EncoderReference(kind, source, options, self.encoder_facts),
-            files={name: digest(content) for name, content in parts.items()},
+            files={name: sha256_hex(content) for name, content in parts.items()},
             card=self.card,
         )
         try:

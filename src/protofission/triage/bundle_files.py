@@ -161,14 +161,14 @@ def seal_manifest(content: dict[str, Any]) -> bytes:
 
 
 def _seal(content: Any) -> str:
-    return digest(json.dumps(content, sort_keys=True).encode())
+    return sha256_hex(json.dumps(content, sort_keys=True).encode())
 
 
 def read_parts(folder: Path, manifest: Manifest) -> tuple[CalibratedModel, NDArray[np.float32]]:
     """Read the calibrated model and the held-out scores, if their files are as they were saved."""
     parts = {name: _read(folder / name) for name in PARTS}
     for name, content in parts.items():
-        require(digest(content) == manifest.files[name], f"{name} is not as it was saved.")
+        require(sha256_hex(content) == manifest.files[name], f"{name} is not as it was saved.")
     try:
         tensors = load_tensors(parts[MODEL])
     except Exception:  # the reader raises many kinds
@@ -237,6 +237,6 @@ def _read(path: Path, most: int | None = None) -> bytes:
         raise InputError(f"{path.name} cannot be read: {error.strerror or error}.") from None
 
 
-def digest(content: bytes) -> str:
+def sha256_hex(content: bytes) -> str:
     """SHA-256 as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()

@@ -36,7 +36,7 @@ from protofission.triage.fit_model import (
     FitResult,
     check_pool,
     fit_rows,
-    prototype_health,
+    prototype_sentences,
 )
 from protofission.triage.page import write_triage_page
 from protofission.triage.prediction_table import Names, Row, rows_of, write_rows
@@ -226,7 +226,7 @@ def _bundle(
         },
         "pool": {
             "strangers": strangers.sentence(),
-            "prototypes": prototype_health(
+            "prototypes": prototype_sentences(
                 slot_use(fitted.calibrated_model, fitted.pool).numpy(), names
             ),
         },

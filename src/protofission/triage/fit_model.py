@@ -229,7 +229,7 @@ def _calibrate_and_judge(
     )
 
 
-def prototype_health(use: Ints, names: Sequence[str]) -> list[str]:
+def prototype_sentences(use: Ints, names: Sequence[str]) -> list[str]:
     """Say for each class how many of its prototypes are in use.
 
     Args:

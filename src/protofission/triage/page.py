@@ -17,7 +17,7 @@ from protofission.pages.contact_sheets import Sheet, Strip, picture_row, png_uri
 from protofission.pages.template import render
 from protofission.system.whole_files import write_text
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, slot_use
-from protofission.triage.fit_model import FitResult, prototype_health
+from protofission.triage.fit_model import FitResult, prototype_sentences
 
 Ints = NDArray[np.int64]
 
@@ -28,7 +28,7 @@ PLACES = 10
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolVerdicts:
     """The verdicts on a pool as arrays."""
 
     classes: Ints
@@ -39,10 +39,10 @@ class Pool:
     probability: NDArray[np.float32]
 
     @staticmethod
-    def of(fitted: FitResult) -> Pool:
+    def of(fitted: FitResult) -> PoolVerdicts:
         """The verdicts of a fit on its pool."""
         found = fitted.pool
-        return Pool(
+        return PoolVerdicts(
             found.classes.numpy(),
             found.subclasses.numpy(),
             found.decisions.numpy(),
@@ -69,7 +69,7 @@ def write_triage_page(
         findings: sentences on the data, as `FitData` has them.
         command: the command that made it, as typed.
     """
-    pool = Pool.of(fitted)
+    pool = PoolVerdicts.of(fitted)
     names = [printable(name) for name in class_names]
     page = render(
         "triage.html.jinja",
@@ -80,7 +80,7 @@ def write_triage_page(
         shown=SHOWN,
         counts=_counts(pool),
         fitted=fitted,
-        health=prototype_health(slot_use(fitted.calibrated_model, fitted.pool).numpy(), names)[
+        health=prototype_sentences(slot_use(fitted.calibrated_model, fitted.pool).numpy(), names)[
             :SHOWN
         ],
         sheets=[
@@ -96,7 +96,7 @@ def write_triage_page(
     write_text(path, page)
 
 
-def _counts(pool: Pool) -> dict[str, Any]:
+def _counts(pool: PoolVerdicts) -> dict[str, Any]:
     return {
         "images": len(pool.decisions),
         "accepted": int((pool.decisions == ACCEPT).sum()),
@@ -105,7 +105,7 @@ def _counts(pool: Pool) -> dict[str, Any]:
 
 
 def _class_sheet(
-    pool: Pool, pixels: PixelRows, number: int, name: str, parts: Sequence[str]
+    pool: PoolVerdicts, pixels: PixelRows, number: int, name: str, parts: Sequence[str]
 ) -> Sheet:
     own = pool.classes == number
     accepted = np.flatnonzero(own & (pool.decisions == ACCEPT))
@@ -131,7 +131,7 @@ def _class_sheet(
     return Sheet(f"{name} · {len(accepted):,} accepted", tuple(filter(None, strips)), "")
 
 
-def _cluster_sheet(pool: Pool, pixels: PixelRows, number: int, name: str) -> Sheet:
+def _cluster_sheet(pool: PoolVerdicts, pixels: PixelRows, number: int, name: str) -> Sheet:
     members = np.flatnonzero(pool.clusters == number)
     members = members[np.argsort(pool.id_scores[members], kind="stable")]
     strip = _strip("least like a known class", len(members), members, pixels, name)
