@@ -21,9 +21,9 @@ class Case:
     """One cell of a grid: a method with its options on some data, to be run with several seeds."""
 
     row: str
-    """The name that is compared with other rows: a method, or one without a part of it."""
+    """Name of the row: a method, or one without a part of it."""
     panel: str
-    """The data that rows are compared on: a data set, or a split of one."""
+    """Name of the panel: a data set, or a split of one."""
     method: str
     preset: str
     options: tuple[str, ...] = ()
@@ -56,21 +56,21 @@ class Run:
 
 @dataclass(frozen=True)
 class Suite:
-    """Cases, and how their numbers are put together."""
+    """Cases, and the tables and figures of their numbers."""
 
     name: str
     title: str
     cases: tuple[Case, ...]
     quantities: tuple[str, ...]
-    """Columns of the tables, keys of report.quantities.QUANTITIES; the first one is drawn."""
+    """Keys of report.quantities.QUANTITIES that the tables show; the first one is drawn."""
     pairs: tuple[tuple[str, str], ...] = ()
     """(row, row it is compared with): their differences are taken seed by seed."""
     published: Published = field(default_factory=dict)
     """The paper's numbers."""
     axis: str = ""
-    """The name of x, if the suite is one of curves."""
+    """Title of the x axis, if the suite is one of curves."""
     note: str = ""
-    """Remarks for the reader of the tables."""
+    """Note above the tables."""
     pictured: tuple[str, ...] = ()
     """Rows whose prototypes are shown by the images nearest to them."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from protofission.system.json_files import typed
+from protofission.system.json_files import as_type
 from protofission.training.loop import StepReport
 from protofission.training.run_metrics import RunMetrics
 
@@ -79,9 +79,9 @@ class RunHistory:
 
 def epochs_from_json(plain: Any, place: str = "") -> list[Epoch]:
     """Read epochs from JSON; those of earlier versions may lack the sub-class scores."""
-    rows = typed(plain, tuple[dict[str, Any], ...], place)
+    rows = as_type(plain, tuple[dict[str, Any], ...], place)
     return [
-        typed(
+        as_type(
             {**row, "summary": _with_subclass_scores(row.get("summary"))},
             Epoch,
             f"{place}[{i}]",
@@ -93,13 +93,13 @@ def epochs_from_json(plain: Any, place: str = "") -> list[Epoch]:
 
 def metrics_from_json(plain: Any) -> RunMetrics:
     """Read metrics from JSON; those of earlier versions may lack the sub-class scores."""
-    return typed(_with_subclass_scores(plain), RunMetrics, "", nan=True)
+    return as_type(_with_subclass_scores(plain), RunMetrics, "", nan=True)
 
 
 def history_from_json(plain: Any) -> RunHistory:
     """Read a run's history from JSON."""
-    found = typed(plain, dict[str, Any], "progress")
-    steps = typed(found.get("steps"), tuple[StepRecord, ...], "steps", nan=True)
+    found = as_type(plain, dict[str, Any], "progress")
+    steps = as_type(found.get("steps"), tuple[StepRecord, ...], "steps", nan=True)
     return RunHistory(epochs_from_json(found.get("history"), "history"), list(steps))
 
 

@@ -77,4 +77,4 @@ def _backbone_features(model: Model, images: Tensor, plain: Plain, processes: Pr
         return features
     most = -(-len(images) // processes.share.size)
     padded = nn.functional.pad(features, (0, 0, 0, most - len(own)))
-    return processes.gathered(padded)[: len(images)]
+    return processes.gather(padded)[: len(images)]

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from protofission.core.errors import InputError, require
 from protofission.models.weight_files import check_texts
-from protofission.system.json_files import MOST_BYTES, parsed_json, to_json, typed
+from protofission.system.json_files import MOST_BYTES, as_type, parse_json, to_json
 from protofission.system.partial_files import is_partial
 from protofission.system.plain_files import read_plain
-from protofission.system.tensor_files import DIGEST, sealed, unsealed
+from protofission.system.tensor_files import DIGEST, pack_tensors, unpack_tensors
 from protofission.system.whole_files import write_whole
 from protofission.training.history import (
     Epoch,
@@ -124,7 +124,7 @@ class RunFolder:
             content = read_plain(self.path / "finished", MOST_BYTES)
         except FileNotFoundError:
             return {}
-        return typed(parsed_json(content), dict[str, str], "finished") if content else {}
+        return as_type(parse_json(content), dict[str, str], "finished") if content else {}
 
     def files(self) -> list[Path]:
         """All files of the folder but partial ones, which a killed process left."""
@@ -134,11 +134,11 @@ class RunFolder:
     def save_state(self, tensors: dict[str, Tensor], progress: RunHistory) -> None:
         """Write the training state and the history so far to state.safetensors."""
         plain = to_json(dataclasses.asdict(progress))
-        self.write("state.safetensors", sealed(tensors, progress=plain))
+        self.write("state.safetensors", pack_tensors(tensors, progress=plain))
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         """Write the model's weights to weights.safetensors."""
-        self.write("weights.safetensors", sealed(weights))
+        self.write("weights.safetensors", pack_tensors(weights))
 
     def load_state(self) -> tuple[dict[str, Tensor], RunHistory] | None:
         """Read what `save_state` wrote; None if there is no such file."""
@@ -158,11 +158,11 @@ class RunFolder:
 
     def history(self) -> list[Epoch]:
         """Read the epochs of the run."""
-        return self.read("history.json", lambda content: epochs_from_json(parsed_json(content)))
+        return self.read("history.json", lambda content: epochs_from_json(parse_json(content)))
 
     def metrics(self) -> RunMetrics:
         """Read the metrics of the reported epoch."""
-        return self.read("metrics.json", lambda content: metrics_from_json(parsed_json(content)))
+        return self.read("metrics.json", lambda content: metrics_from_json(parse_json(content)))
 
     def predictions(self) -> Predictions:
         """Read the predictions of the reported epoch."""
@@ -175,13 +175,13 @@ class RunFolder:
 
 def _parse_object(content: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
     """Parse a JSON object and check that it has the wanted keys (dotted) with their types."""
-    found = typed(parsed_json(content), dict[str, Any], "")
+    found = as_type(parse_json(content), dict[str, Any], "")
     for key, kind in wanted.items():
         value: Any = found
         for name in key.split("."):
             require(isinstance(value, dict) and name in value, f"{key} is missing.")
             value = value[name]
-        typed(value, kind, key)
+        as_type(value, kind, key)
     return found
 
 
@@ -190,15 +190,15 @@ def _sha256(content: bytes) -> str:
 
 
 def _parse_weights(content: bytes) -> dict[str, Tensor]:
-    tensors, texts = unsealed(content)
+    tensors, texts = unpack_tensors(content)
     check_texts(texts)
     return tensors
 
 
 def _parse_state(content: bytes) -> tuple[dict[str, Tensor], RunHistory]:
-    tensors, texts = unsealed(content)
+    tensors, texts = unpack_tensors(content)
     check_texts(texts)
-    plain = parsed_json(texts["progress"])
+    plain = parse_json(texts["progress"])
     if DIGEST not in texts:  # an earlier version had one of the tensors alone
         require(plain["digest"] == _digest(tensors), "it is not as it was written.")
     return tensors, history_from_json(plain)

@@ -102,7 +102,7 @@ def _title(result: Result) -> str:
 
 
 def _origin(results: Sequence[Result], data: Data) -> dict[str, Any]:
-    """The origin of the numbers: versions, splits, folders, seeds; each different one once."""
+    """Origin of the numbers: versions, splits, folders and seeds, each listed once."""
     environments = dict.fromkeys(
         ", ".join(f"{key} {value}" for key, value in result.folder.plain("environment").items())
         for result in results

@@ -1,4 +1,4 @@
-"""A few numbers, one for each seed: their mean, spread and interval; and differences by seed."""
+"""Statistics over seeds: mean, spread, interval, and differences by seed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sample:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The ends of the interval."""
+        """Lower and upper end of the interval."""
         return self.mean - self.interval, self.mean + self.interval
 
     @property

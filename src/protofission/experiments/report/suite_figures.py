@@ -39,7 +39,7 @@ class Drawing:
     title: str
     caption: str
     label: str
-    """A description for those who do not see it."""
+    """Description for readers who cannot see it."""
     draw: Callable[[Figure], None]
     inches: tuple[float, float]
 
@@ -190,5 +190,5 @@ def _quantity(column: Column) -> str:
 
 
 def _title(panel: str, marks: Sequence[str]) -> str:
-    """The panel's name, over it what a reader must know: files are shown without their page."""
+    """The panel's name under the marks: figures are also shown without their page."""
     return "\n".join([*(fill(mark, 80) for mark in marks), panel])

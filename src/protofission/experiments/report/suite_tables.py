@@ -16,7 +16,7 @@ from protofission.experiments.report.statistics import Sample
 from protofission.experiments.report.suite_grid import SUMMARIES, Grid
 
 WIDEST = 8
-"""So many columns of numbers fit on a sheet of paper."""
+"""Most columns of numbers on a sheet of paper."""
 NOT_RUN = "not run"
 SPREAD = (
     "Mean ± sample standard deviation over seeds; in brackets, the 95 % interval of the mean "
@@ -30,14 +30,14 @@ class Cell:
 
     text: str
     notes: tuple[str, ...] = ()
-    """Small lines under it."""
+    """Notes in small print under it."""
     anchor: str = ""
-    """The anchor of the list of its runs; empty if it has none."""
+    """Anchor of the list of its runs, if it has any."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table: what it is about, and its numbers."""
+    """A row of a table: labels and numbers."""
 
     labels: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """A table."""
+    """A table, before it takes a format."""
 
     title: str
     caption: str
@@ -54,12 +54,12 @@ class Table:
     groups: tuple[tuple[str, int], ...]
     """Titles over some columns each, and over how many; none if there are no groups."""
     heads: tuple[tuple[str, str], ...]
-    """The title of each column, and what stands small under it."""
+    """The title of each column, and its protocol."""
     lines: tuple[Line, ...]
 
     @property
-    def grouped(self) -> bool:
-        """Whether its groups say what the title does not."""
+    def shows_groups(self) -> bool:
+        """Whether to show the groups: their titles are not all in that of the table."""
         return any(title not in self.title for title, _ in self.groups) or len(self.groups) > 1
 
 
@@ -103,7 +103,7 @@ def _by_panel(grid: Grid, panels: list[str]) -> Table:
 
 
 def _panel_cells(grid: Grid, row: str, panel: str) -> Iterator[Cell]:
-    """The number of seeds of a row on a panel, then its quantities."""
+    """Cells of a row on a panel: the number of seeds, then the quantities."""
     entry = grid.entry(row, panel)
     done, asked = len(entry.finished), len(entry.runs)
     anchor = anchors(grid).get((row, panel, None), "")
@@ -252,7 +252,7 @@ def _paper(column: Column, number: float) -> tuple[str, ...]:
 
 
 def _seeds(finished: int, asked: int) -> str:
-    """The number of seeds, with that of the runs asked for if some are missing."""
+    """The number of seeds as text, with that of all if some are missing."""
     return f"n = {finished}" if finished == asked else f"{finished} of {asked} seeds"
 
 

@@ -1,4 +1,4 @@
-"""The suite of open choices: each reading of the paper, one changed at a time."""
+"""The suite of open choices: each choice that the paper leaves open, one changed at a time."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Tier = Literal["features", "images"]
 
 @dataclass(frozen=True)
 class Setting:
-    """Tier, data sets, budget and options that all cases of a suite share."""
+    """Settings that all cases of a suite share."""
 
     tier: Tier = "features"
     """Features of a frozen encoder, or images with a pretrained backbone."""
@@ -57,7 +57,7 @@ class Setting:
         return f"{'cpu' if best_accelerator() == 'cpu' else 'paper'}/{dataset}"
 
     def store(self, dataset: str) -> Path:
-        """The folder of the features of a data set."""
+        """The folder of the store of a data set."""
         return self.stores / dataset if dataset in DATASETS else Path(dataset)
 
     def case(
@@ -100,10 +100,10 @@ class Setting:
             )
         for option in self.options:
             if not any(option in case.options for case in suite.cases):
-                override(suite.cases[0].experiment(0), option)  # says why
+                override(suite.cases[0].experiment(0), option)  # raises the reason
 
     def marks(self, suite: Suite) -> list[str]:
-        """Sentences on the differences to the full suite, which no reader may miss."""
+        """Sentences on the differences from the full suite: budget and options."""
         found = []
         if self.budget < 1:
             found.append(
@@ -117,7 +117,7 @@ class Setting:
 
     @property
     def sentence(self) -> str:
-        """A sentence on the tier: the inputs, and the parts that learn."""
+        """The tier as a sentence."""
         if self.tier == "features":
             return "On features of a frozen encoder: an adapter and the head learn."
         return "On images: the last stage of a pretrained backbone and the head learn."
