@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from protofission.methods import METHODS
-from protofission.system.distributed import ALONE, Processes, launched
+from protofission.system.distributed import ALONE, Processes, launch_processes
 from protofission.training.evaluate import predict
 from protofission.training.loop import train
 from protofission.training.state import start
@@ -60,7 +60,7 @@ def outcome(name: str, processes: Processes = ALONE) -> dict[str, Tensor]:
 
 
 def main(out: Path, processes: int, nodes: int, names: list[str]) -> None:
-    together = launched(processes, nodes, "cpu")
+    together = launch_processes(processes, nodes, "cpu")
     found: dict[str, Tensor] = {}
     for name in names:
         found |= outcome(name, together)

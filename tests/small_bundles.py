@@ -11,7 +11,7 @@ from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
 from protofission.triage.bundle import Bundle
-from protofission.triage.calibrated_model import Recognizer
+from protofission.triage.calibrated_model import CalibratedModel
 
 WIDTH = 12
 FACTS = {"fingerprint": "of no encoder", "num_features": WIDTH, "size": 32}
@@ -34,7 +34,7 @@ ADAPTERS = {
 }
 
 
-def recognizer_of(
+def calibrated_model_of(
     head: str = "fission",
     adapter: str = "linear",
     novel: int = 0,
@@ -44,7 +44,7 @@ def recognizer_of(
     threshold: float = 0.25,
     clusters: bool = True,
     seed: int = 0,
-) -> Recognizer:
+) -> CalibratedModel:
     """One away from its start, so that no two numbers in it are the same by chance."""
     generator = torch.Generator().manual_seed(seed)
     body = ADAPTERS[adapter].build(inputs, generator)
@@ -55,7 +55,7 @@ def recognizer_of(
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
         body.mean.copy_(torch.randn(inputs, generator=generator))
         body.deviation.copy_(torch.rand(inputs, generator=generator) + 0.5)
-    return Recognizer(model, known, temperature=1.7, threshold=threshold, clusters=clusters)
+    return CalibratedModel(model, known, temperature=1.7, threshold=threshold, clusters=clusters)
 
 
 def bundle_of(
@@ -72,7 +72,7 @@ def bundle_of(
     seed: int = 0,
 ) -> Bundle:
     facts = facts or FACTS
-    recognizer = recognizer_of(
+    calibrated_model = calibrated_model_of(
         head,
         adapter,
         novel,
@@ -83,7 +83,9 @@ def bundle_of(
         seed=seed,
     )
     scores = np.random.default_rng(seed).normal(size=17)
-    return Bundle.of(recognizer, names, spec or OwnBackbone("simclr-cifar10"), facts, scores, card)
+    return Bundle.of(
+        calibrated_model, names, spec or OwnBackbone("simclr-cifar10"), facts, scores, card
+    )
 
 
 def features(rows: int, seed: int = 0, width: int = WIDTH) -> torch.Tensor:

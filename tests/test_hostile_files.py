@@ -302,10 +302,10 @@ def test_deep_and_repeated_json_of_a_run_is_named(name: str, home: Path) -> None
 
 
 def test_a_state_whose_progress_is_nonsense_is_named(home: Path) -> None:
-    from protofission.system.tensor_files import sealed, unsealed
+    from protofission.system.tensor_files import pack_tensors, unpack_tensors
 
     path, run = home / "begun" / "state.safetensors", RunFolder(home / "begun")
-    tensors, texts = unsealed(path.read_bytes())
+    tensors, texts = unpack_tensors(path.read_bytes())
     good = json.loads(texts["progress"])
     for bad in (
         DEEP,
@@ -315,10 +315,10 @@ def test_a_state_whose_progress_is_nonsense_is_named(home: Path) -> None:
         json.dumps({**good, "history": [[]]}),
         json.dumps({**good, "history": None}),
     ):
-        path.write_bytes(sealed(tensors, progress=bad))
+        path.write_bytes(pack_tensors(tensors, progress=bad))
         with pytest.raises(InputError, match=r"state\.safetensors is missing or damaged"):
             run.saved_state()
-    path.write_bytes(sealed(tensors, progress=texts["progress"]))
+    path.write_bytes(pack_tensors(tensors, progress=texts["progress"]))
     assert run.saved_state() is not None
 
 

@@ -104,7 +104,7 @@ def test_the_same_seed_gives_the_same_count():
 
 
 def top(found: Count, number: int) -> float:
-    return next(tried.score for tried in found.tried if tried.number == number)
+    return next(tried.score for tried in found.candidates if tried.number == number)
 
 
 def test_what_overlaps_is_less_stable_than_what_is_apart():
@@ -127,10 +127,12 @@ def test_what_is_tried_adds_up(apart):
         (count_novel(*scene(2, 2, apart), most=4), range(5)),
         (count_parts(blobs(2, 2, 40, apart)[0], most=4), range(1, 5)),
     ):
-        assert [tried.number for tried in found.tried] == list(numbers)
-        assert sum(tried.stability for tried in found.tried) == pytest.approx(1)
-        assert all(0 <= tried.score <= 1 and 0 <= tried.stability <= 1 for tried in found.tried)
-        chosen = found.tried[found.number - found.tried[0].number]
+        assert [tried.number for tried in found.candidates] == list(numbers)
+        assert sum(tried.stability for tried in found.candidates) == pytest.approx(1)
+        assert all(
+            0 <= tried.score <= 1 and 0 <= tried.stability <= 1 for tried in found.candidates
+        )
+        chosen = found.candidates[found.number - found.candidates[0].number]
         assert (chosen.number, chosen.stability) == (found.number, found.stability)
 
 
@@ -154,7 +156,7 @@ def test_known_rows_in_a_free_cluster_are_accounted_for():
     centers = np.array([[0.0], [30.0], [10.0]])
     own = Clustering(centers, np.array([0] * 30 + [1] * 12 + [2] * 80), 0.0)
     probes = np.array([[0.0], [1.0], [2.0], [9.0], [30.0], [11.0]])
-    found = counting._explained(own, probes, np.array([0, 0, 0, 0, 1, 1]), known=2)
+    found = counting._known_share(own, probes, np.array([0, 0, 0, 0, 1, 1]), known=2)
     assert found.tolist() == pytest.approx([(30 * 2 / 3 + 12) / 80])
 
 

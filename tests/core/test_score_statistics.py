@@ -160,7 +160,7 @@ def test_the_rank_is_that_of_fractions(n, thousandths):
 @given(st.integers(1, 999))
 def test_as_many_images_as_needed_are_needed(thousandths):
     keep = thousandths / 1000
-    needed = guarantee([], keep).needed
+    needed = guarantee([], keep).fewest_images
     assert guarantee(np.zeros(needed), keep).rank >= 1
     assert needed == 0 or guarantee(np.zeros(needed - 1), keep).rank == 0
 

@@ -21,10 +21,10 @@ from protofission.core.errors import InputError
 from protofission.core.options import override
 from protofission.experiments.report.quantities import QUANTITIES
 from protofission.experiments.report.suite_grid import grid_of
-from protofission.experiments.suites import SUITES, Setting, Suite, suite_named
+from protofission.experiments.suites import SUITES, Setting, Suite, find_suite
 from protofission.experiments.suites import console as show
 from protofission.experiments.suites import workers as suite_work
-from protofission.experiments.suites.from_runs import gathered, run_folders
+from protofission.experiments.suites.from_runs import run_folders, suite_of_runs
 from protofission.experiments.suites.time_estimate import measure_pace
 from protofission.experiments.suites.workers import News, check_stores, perform_runs
 from protofission.experiments.suites.yaml_suite import YamlSuite
@@ -56,7 +56,7 @@ def small(store: Path, *methods: str, budget: float = 0.1) -> Suite:
 @pytest.mark.parametrize("tier", ["features", "images"])
 @pytest.mark.parametrize("name", SUITES)
 def test_every_run_that_a_suite_plans_can_be_asked_for_by_its_command(name: str, tier: str):
-    suite = suite_named(name, Setting(tier, budget=0.5))  # type: ignore[arg-type]
+    suite = find_suite(name, Setting(tier, budget=0.5))  # type: ignore[arg-type]
     assert {quantity in QUANTITIES for quantity in suite.quantities} == {True}
     runs = suite.runs(Path("some where/runs"), [0, 7])
     assert len({run.folder.path for run in runs}) == len(runs)
@@ -78,7 +78,7 @@ def test_every_run_that_a_suite_plans_can_be_asked_for_by_its_command(name: str,
 
 def test_the_papers_numbers_stand_beside_the_rows_they_are_of():
     for name in ("table1", "ablation"):
-        suite = suite_named(name, Setting(datasets=("cifar10", "cifar100")))
+        suite = find_suite(name, Setting(datasets=("cifar10", "cifar100")))
         places = {(case.row, case.panel) for case in suite.cases}
         for row in ("orca", "orca+pf", "full", "without L_div"):
             for dataset in ("cifar10", "cifar100"):
@@ -87,14 +87,14 @@ def test_the_papers_numbers_stand_beside_the_rows_they_are_of():
         total = sum(value for row in suite.published.values() for value in row.values())
         assert 100 * total == pytest.approx({"table1": 4243.4, "ablation": 1642.07}[name])
     assert suite.published["without L_cst", "cifar100"]["all_orca"] == pytest.approx(0.4022)
-    grid = grid_of(suite_named("table1", Setting(datasets=("cifar10",))), [])
+    grid = grid_of(find_suite("table1", Setting(datasets=("cifar10",))), [])
     assert grid.panels == ["cifar10", "imagenet100"]  # what was not run says so
     assert grid.paper("rankstats", "imagenet100", "novel_orca") == 28.7
     assert grid.entry("rankstats", "imagenet100").state == "not run"
 
 
 def test_the_ablation_takes_away_what_it_says():
-    cases = {c.row: c for c in suite_named("ablation", Setting(datasets=("cifar10",))).cases}
+    cases = {c.row: c for c in find_suite("ablation", Setting(datasets=("cifar10",))).cases}
     full = cases["full"].experiment(0)
     for row, option in (
         ("without L_cst", "method.consistency_weight=0"),
@@ -173,7 +173,7 @@ def test_options_of_the_user_reach_every_case_that_has_them():
         ("mismatch", "method.margin_cap=0.2", ("fixmatch-sigmoid", "fixmatch-sigmoid+pf")),
     ):
         setting = Setting(datasets=("cifar10",), options=(option,))
-        suite = suite_named(name, setting)
+        suite = find_suite(name, setting)
         setting.check(suite)
         for case in suite.cases:
             assert (option in case.options) == (case.row not in lacking)
@@ -193,7 +193,7 @@ def test_options_of_the_user_reach_every_case_that_has_them():
 def test_an_option_that_makes_two_rows_one_is_refused(name: str, option: str):
     setting = Setting(options=(option,))
     with pytest.raises(InputError, match=f"are one experiment with {option}"):
-        setting.check(suite_named(name, setting))
+        setting.check(find_suite(name, setting))
 
 
 def test_a_budget_cuts_what_a_run_lasts():
@@ -384,7 +384,7 @@ def test_runs_made_one_by_one_are_put_together(tmp_path: Path):
         assert command_of_run(run.folder) == run.case.command(run.seed)
     for run in runs[::2]:  # as of an earlier version
         (run.folder.path / "command.json").unlink()
-    found, gathered_runs = gathered(run_folders([tmp_path / "runs"]))
+    found, gathered_runs = suite_of_runs(run_folders([tmp_path / "runs"]))
     rows = {case.row for case in found.cases}
     assert rows == {"orca", "orca+pf, head.prototypes=5", "orca+pf, head.prototypes=2"}
     assert {case.panel for case in found.cases} == {"s, orca"}
@@ -392,13 +392,13 @@ def test_runs_made_one_by_one_are_put_together(tmp_path: Path):
     for run in gathered_runs:
         assert json.loads(as_json(run.case.experiment(run.seed))) == run.folder.plain("experiment")
     with pytest.raises(InputError, match="hold the same run"):
-        gathered(run_folders([tmp_path / "runs", tmp_path / "runs"]))
+        suite_of_runs(run_folders([tmp_path / "runs", tmp_path / "runs"]))
     other = replace(suite.cases[0], options=(*suite.cases[0].options, "data.pool_has_labeled=true"))
     (mixed,) = replace(suite, cases=(other,)).runs(tmp_path / "runs", [5])
     experiment = mixed.case.experiment(5)
     for _ in perform(experiment, experiment.data.load(), mixed.folder):
         pass
-    found, gathered_runs = gathered(run_folders([tmp_path / "runs"]))
+    found, gathered_runs = suite_of_runs(run_folders([tmp_path / "runs"]))
     assert len({case.panel for case in found.cases}) == 2  # other data, so no more seeds of these
     (run,) = (run for run in gathered_runs if run.seed == 5)
     assert "data.pool_has_labeled=True" in run.command
@@ -406,7 +406,7 @@ def test_runs_made_one_by_one_are_put_together(tmp_path: Path):
     damaged.mkdir()
     (damaged / "experiment.json").write_text("{}")
     with pytest.raises(InputError, match="missing or damaged"):
-        gathered(run_folders([damaged]))
+        suite_of_runs(run_folders([damaged]))
 
 
 @pytest.mark.parametrize("kept", ["{0}/runs/{1}", "moved/since/{1}"])
@@ -422,7 +422,7 @@ def test_seeds_that_start_from_weights_of_their_own_are_one_row(tmp_path: Path, 
         for first in ("start", "longer"):
             weights = kept.format(tmp_path, f"{first}{seed}")
             put(f"orca-{first}{seed}", override(own, f"backbone.weights={weights}"))
-    found, runs = gathered(run_folders([tmp_path / "runs"]))
+    found, runs = suite_of_runs(run_folders([tmp_path / "runs"]))
     rows = sorted({case.row for case in found.cases})
     assert len(rows) == 2
     assert all(re.fullmatch(r"orca, backbone.weights=simclr-[0-9a-f]{8}", row) for row in rows)
@@ -432,5 +432,5 @@ def test_seeds_that_start_from_weights_of_their_own_are_one_row(tmp_path: Path, 
 
 
 def test_methods_that_do_not_classify_are_not_in_the_table():
-    rows = {case.row for case in suite_named("table1", Setting()).cases}
+    rows = {case.row for case in find_suite("table1", Setting()).cases}
     assert rows == {name for name, method in METHODS.items() if method.traits.predicts}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from protofission.core.errors import InputError
 from protofission.core.records import Layout, Share
-from protofission.system.distributed import Together, launched
+from protofission.system.distributed import FabricProcesses, launch_processes
 from sharing import SHARED, outcome
 
 SCRIPT = Path(__file__).parents[1] / "sharing.py"
@@ -123,17 +123,17 @@ def test_shares_put_in_a_row_are_found_again(
 )
 def test_what_cannot_be_launched_is_refused(arguments: dict[str, object], word: str) -> None:
     with pytest.raises(InputError, match=word):
-        launched(**arguments)  # type: ignore[arg-type]
+        launch_processes(**arguments)  # type: ignore[arg-type]
 
 
 # A process that is gone
 
 MEETING = """
 import os, signal, time
-from protofission.system.distributed import Together, launched
+from protofission.system.distributed import FabricProcesses, launch_processes
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
-together = launched(2, accelerator="cpu")
+together = launch_processes(2, accelerator="cpu")
 os.write(1, b"met\\n")  # at once: two processes write
 {then}
 """
@@ -204,7 +204,7 @@ def test_a_process_that_finds_another_gone_says_so_and_no_other_error_does(tmp_p
 from protofission.core.errors import InputError
 try:
     while True:
-        together.agreed(None)
+        together.broadcast(None)
 except InputError as error:
     print(error)
 """
@@ -241,7 +241,7 @@ class Failing:
 )
 def test_only_what_a_collective_says_of_its_peers_is_a_lost_process(error, kind):  # type: ignore[no-untyped-def]
     with pytest.raises((RuntimeError, InputError)) as raised:
-        Together(Failing(error)).wait()  # type: ignore[arg-type]
+        FabricProcesses(Failing(error)).wait()  # type: ignore[arg-type]
     assert raised.type is kind
 
 
@@ -251,5 +251,5 @@ def test_processes_that_cannot_meet_are_told_why(monkeypatch: pytest.MonkeyPatch
     error = torch.distributed.DistNetworkError("Port 1 is in use.\nframe #0: x")
     monkeypatch.setattr(lightning_fabric, "Fabric", lambda **_: Failing(error))
     with pytest.raises(InputError, match=r"^The processes .*\(Port 1 is in use\).*MASTER_PORT"):
-        launched(2, accelerator="cpu")
+        launch_processes(2, accelerator="cpu")
     assert "PROTOFISSION_LAUNCHER" not in os.environ

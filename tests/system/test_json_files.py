@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protofission.core.errors import InputError
-from protofission.system.json_files import DEEPEST, fill, parsed_json, read_json, typed
+from protofission.system.json_files import DEEPEST, as_type, fill_fields, parse_json, read_json
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ def test_a_file_is_read_as_what_is_wanted(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_named(old: bytes, new: bytes, words: str) -> None:
     assert old in GOOD
     with pytest.raises(InputError, match=f"^{words}") as caught:
-        typed(parsed_json(GOOD.replace(old, new, 1)), Outer, "")
+        as_type(parse_json(GOOD.replace(old, new, 1)), Outer, "")
     assert len(str(caught.value)) < 200
 
 
 def test_null_is_nan_only_where_it_is_said_to_be() -> None:
     value: dict[str, Any] = {"share": None, "count": 2}
-    assert math.isnan(typed(value, Inner, "", nan=True).share)
+    assert math.isnan(as_type(value, Inner, "", nan=True).share)
     with pytest.raises(InputError, match="share must be a finite number, not None"):
-        typed(value, Inner, "")
+        as_type(value, Inner, "")
     with pytest.raises(InputError, match="count must be a whole number, not None"):
-        typed({"share": 1.0, "count": None}, Inner, "", nan=True)
+        as_type({"share": 1.0, "count": None}, Inner, "", nan=True)
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,12 @@ class Kind:
 
 def test_an_example_is_filled_with_what_an_object_has() -> None:
     example = Kind(length=2)
-    assert fill(example, {}, "") == example
-    assert fill(example, {"name": "kind", "inner": {"count": 4}}, "") == Kind(2, Inner(0.5, 4))
+    assert fill_fields(example, {}, "") == example
+    assert fill_fields(example, {"name": "kind", "inner": {"count": 4}}, "") == Kind(
+        2, Inner(0.5, 4)
+    )
     for length in (1, 1.0, 0.5):  # whole or not, as it was written
-        assert repr(fill(example, {"length": length}, "").length) == repr(length)
+        assert repr(fill_fields(example, {"length": length}, "").length) == repr(length)
 
 
 @pytest.mark.parametrize(
@@ -105,4 +107,4 @@ def test_an_example_is_filled_with_what_an_object_has() -> None:
 )
 def test_what_does_not_fit_an_example_is_named(value: Any, words: str) -> None:
     with pytest.raises(InputError, match=f"^{words}"):
-        fill(Kind(), value, "")
+        fill_fields(Kind(), value, "")

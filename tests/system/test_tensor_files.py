@@ -12,7 +12,7 @@ from safetensors.torch import save as save_tensors
 from protofission.core.errors import InputError
 from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.models.weight_files import read_card, read_tensors
-from protofission.system.tensor_files import DIGEST, sealed, texts_of, unsealed
+from protofission.system.tensor_files import DIGEST, pack_tensors, texts_of, unpack_tensors
 from protofission.training.packed_backbone import write_backbone
 from protofission.training.run import perform
 from protofission.training.run_folder import RunFolder
@@ -168,17 +168,17 @@ def test_metadata_of_others_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_same_values_are_the_same_bytes() -> None:
-    content = sealed(STATE, card="{}", progress="[]")
-    tensors, texts = unsealed(content)
+    content = pack_tensors(STATE, card="{}", progress="[]")
+    tensors, texts = unpack_tensors(content)
     assert all(torch.equal(tensors[name], STATE[name]) for name in STATE)
     assert texts == {"card": "{}", "progress": "[]", DIGEST: texts[DIGEST]}
-    assert {sealed(STATE, progress="[]", card="{}") for _ in range(50)} == {content}
+    assert {pack_tensors(STATE, progress="[]", card="{}") for _ in range(50)} == {content}
 
 
 def test_tensors_come_by_name() -> None:
     names = [f"tensor {number}" for number in range(50)]  # the library gives them in any order
-    content = sealed({name: torch.zeros(1) for name in reversed(names)})
-    assert list(unsealed(content)[0]) == sorted(names)
+    content = pack_tensors({name: torch.zeros(1) for name in reversed(names)})
+    assert list(unpack_tensors(content)[0]) == sorted(names)
 
 
 def test_a_run_that_lacks_its_state_is_not_packed(run: RunFolder, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from protofission.core.rng import step_rng
 from protofission.core.threads import prefetcher
 from protofission.data.store.from_arrays import store_features
 from protofission.models.model import Model
-from protofission.system.distributed import Together
+from protofission.system.distributed import FabricProcesses
 from protofission.training import loop as train
 from protofission.training.experiment import Experiment
 from protofission.training.presets import preset
@@ -105,7 +105,7 @@ def test_a_forward_pass_in_half_precision_learns_almost_the_same(adapter: str, t
     data, ends = experiment.data.load(), []
     for precision in ("32-true", "bf16-mixed"):
         fabric = Fabric(accelerator="cpu", devices=1, precision=precision)
-        given = (experiment, data.training, data.augmentations, Together(fabric))
+        given = (experiment, data.training, data.augmentations, FabricProcesses(fabric))
         state = start(*given)
         for _ in train.train(state, *given):
             pass

@@ -27,7 +27,7 @@ from protofission.triage import bundle as module
 from protofission.triage.bundle import Bundle, load
 from protofission.triage.bundle_files import CALIBRATION, MANIFEST, MODEL, PARTS
 from protofission.triage.calibrated_model import ACCEPT, REJECT
-from small_bundles import ADAPTERS, FACTS, HEADS, WIDTH, bundle_of, features, recognizer_of
+from small_bundles import ADAPTERS, FACTS, HEADS, WIDTH, bundle_of, calibrated_model_of, features
 
 CARD = {"data": {"labeled": 12, "pool": "photos, 2\n"}, "training": [1, 2.5], "notes": ["a", "b"]}
 
@@ -77,14 +77,14 @@ CASES = [(head, adapter, 2 if head != "cosine" else 0) for head in HEADS for ada
 def test_a_bundle_comes_back_bit_for_bit(head: str, adapter: str, novel: int, tmp_path: Path):
     before = bundle_of(head, adapter, novel, card=CARD, spec=OwnBackbone("simclr-cifar10", size=64))
     after = load(saved(tmp_path / "b", before))
-    old, new = before.recognizer.state_dict(), after.recognizer.state_dict()
+    old, new = before.calibrated_model.state_dict(), after.calibrated_model.state_dict()
     assert list(old) == list(new)
     assert all(torch.equal(old[name], new[name]) for name in old)
     rows = features(50)
-    for one, other in zip(before.recognizer(rows), after.recognizer(rows), strict=True):
+    for one, other in zip(before.calibrated_model(rows), after.calibrated_model(rows), strict=True):
         assert torch.equal(one, other)
-    assert not after.recognizer.model.training
-    assert not any(p.requires_grad for p in after.recognizer.parameters())
+    assert not after.calibrated_model.model.training
+    assert not any(p.requires_grad for p in after.calibrated_model.parameters())
     assert after.encoder_spec == before.encoder_spec
     for name in ("class_names", "subclass_names", "cluster_names", "encoder_facts", "card"):
         assert getattr(after, name) == getattr(before, name)
@@ -98,11 +98,11 @@ def test_heads_that_stand_for_no_cluster_stay_so(tmp_path: Path):
     before = bundle_of(novel=2, clusters=False, threshold=0.5)
     after = load(saved(tmp_path / "b", before))
     assert after.cluster_names == ()
-    assert not after.recognizer.clusters
+    assert not after.calibrated_model.clusters
     rows = features(50)
-    for one, other in zip(before.recognizer(rows), after.recognizer(rows), strict=True):
+    for one, other in zip(before.calibrated_model(rows), after.calibrated_model(rows), strict=True):
         assert torch.equal(one, other)
-    assert set(after.recognizer(rows).decisions.tolist()) == {ACCEPT, REJECT}
+    assert set(after.calibrated_model(rows).decisions.tolist()) == {ACCEPT, REJECT}
     assert after.fingerprint == before.fingerprint
 
 
@@ -115,9 +115,9 @@ NAMES = st.text(st.characters(exclude_categories=()), max_size=8)
 )
 def test_any_name_comes_back(tmp_path_factory: Any, names: list[str], others: list[str]):
     folder = tmp_path_factory.mktemp("names") / "b"
-    recognizer = recognizer_of("fission", "none", 2, known=2)
+    calibrated_model = calibrated_model_of("fission", "none", 2, known=2)
     bundle = Bundle.of(
-        recognizer,
+        calibrated_model,
         names,
         OwnBackbone("simclr-cifar10"),
         FACTS,
@@ -166,10 +166,12 @@ def test_the_same_bundle_is_the_same_bytes(tmp_path: Path):
 
 
 def test_no_scores_and_a_threshold_that_lets_all_in_come_back(tmp_path: Path):
-    bundle = Bundle.of(recognizer_of(threshold=-np.inf), ("a", "b", "c"), OwnBackbone("x"), FACTS)
+    bundle = Bundle.of(
+        calibrated_model_of(threshold=-np.inf), ("a", "b", "c"), OwnBackbone("x"), FACTS
+    )
     again = load(saved(tmp_path / "b", bundle))
     assert again.calibration.shape == (0,)
-    assert float(again.recognizer.threshold) == -np.inf
+    assert float(again.calibrated_model.threshold) == -np.inf
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -363,10 +365,10 @@ def test_weights_that_are_no_numbers_are_refused(name: str, value: float, tmp_pa
         return tensor
 
     refused(with_tensor(saved(tmp_path / "b"), name, spoil), f"{name} hold NaN or infinity")
-    recognizer = recognizer_of()
-    spoil(recognizer.state_dict()[name])
+    calibrated_model = calibrated_model_of()
+    spoil(calibrated_model.state_dict()[name])
     with pytest.raises(InputError, match="NaN or infinity"):
-        Bundle.of(recognizer, ("a", "b", "c"), OwnBackbone("x"), FACTS)
+        Bundle.of(calibrated_model, ("a", "b", "c"), OwnBackbone("x"), FACTS)
 
 
 @pytest.mark.parametrize(
@@ -536,7 +538,7 @@ def test_a_killed_save_leaves_the_old_bundle_or_an_unfinished_one(tmp_path: Path
 
 def test_features_are_judged_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch):
     bundle, rows = bundle_of(novel=2), features(20)
-    wanted = bundle.recognizer(rows)
+    wanted = bundle.calibrated_model(rows)
     monkeypatch.setattr(module, "JUDGED_AT_ONCE", 3)
     found = bundle.predict_features(rows.numpy())
     for one, other in zip(found, wanted, strict=True):
@@ -612,7 +614,7 @@ def test_an_encoder_of_no_known_kind_cannot_be_referred_to(tmp_path: Path):
 )
 def test_parts_that_do_not_fit_make_no_bundle(parts: dict[str, Any], words: str):
     usual: dict[str, Any] = {
-        "recognizer": recognizer_of(novel=2),
+        "calibrated_model": calibrated_model_of(novel=2),
         "class_names": ("a", "b", "c"),
         "encoder_spec": OwnBackbone("x"),
         "encoder_facts": FACTS,
@@ -663,7 +665,7 @@ def test_a_copy_of_the_folder_is_the_same_bundle(tmp_path: Path):
 
 
 def test_a_model_on_images_makes_no_bundle():
-    recognizer = recognizer_of()
-    recognizer.model.backbone = torch.nn.Identity()  # type: ignore[assignment]
+    calibrated_model = calibrated_model_of()
+    calibrated_model.model.backbone = torch.nn.Identity()  # type: ignore[assignment]
     with pytest.raises(InputError, match="model on features"):
-        Bundle.of(recognizer, ("a", "b", "c"), OwnBackbone("x"), FACTS)
+        Bundle.of(calibrated_model, ("a", "b", "c"), OwnBackbone("x"), FACTS)

@@ -10,14 +10,16 @@ from protofission.core.records import NO_CLASS
 from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
-from protofission.triage.calibrated_model import ACCEPT, NOVEL, REJECT, Recognizer
+from protofission.triage.calibrated_model import ACCEPT, NOVEL, REJECT, CalibratedModel
 
 
-def recognizer(kind="fission", known=3, novel=0, temperature=1.0, threshold=-math.inf, seed=0):
+def calibrated_model(
+    kind="fission", known=3, novel=0, temperature=1.0, threshold=-math.inf, seed=0
+):
     generator = torch.Generator().manual_seed(seed)
     adapter = AdapterSpec("linear", width=6).build(8, generator)
     head = HeadSpec(kind, prototypes=4).build(6, known + novel, known, generator)
-    return Recognizer(Model(adapter, head), known, temperature, threshold)
+    return CalibratedModel(Model(adapter, head), known, temperature, threshold)
 
 
 def rows(count=20):
@@ -27,7 +29,7 @@ def rows(count=20):
 @pytest.mark.parametrize("kind", ["linear", "cosine", "fission"])
 @pytest.mark.parametrize("novel", [0, 2])
 def test_verdicts_are_those_of_a_slow_twin(kind, novel):
-    found = recognizer(kind, novel=novel, temperature=2.5, threshold=0.3)
+    found = calibrated_model(kind, novel=novel, temperature=2.5, threshold=0.3)
     with torch.no_grad():
         verdicts, output = found(rows()), found.model(rows())
     logits, similarities = output.logits.tolist(), output.similarities.tolist()
@@ -54,39 +56,39 @@ def test_verdicts_are_those_of_a_slow_twin(kind, novel):
 
 
 def test_an_image_at_the_threshold_is_accepted_and_one_just_below_is_not():
-    scores = recognizer()(rows()).id_scores
+    scores = calibrated_model()(rows()).id_scores
     at = float(scores[4])
-    decided = recognizer(threshold=at)(rows()).decisions
+    decided = calibrated_model(threshold=at)(rows()).decisions
     assert decided[4] == ACCEPT
     assert torch.equal(decided == ACCEPT, scores >= at)
-    above = recognizer(threshold=math.nextafter(at, math.inf) + 1e-6)(rows()).decisions
+    above = calibrated_model(threshold=math.nextafter(at, math.inf) + 1e-6)(rows()).decisions
     assert above[4] == REJECT
 
 
 def test_the_temperature_changes_probabilities_and_nothing_else():
-    cold, warm = recognizer(temperature=0.5)(rows()), recognizer(temperature=4)(rows())
+    cold, warm = calibrated_model(temperature=0.5)(rows()), calibrated_model(temperature=4)(rows())
     assert not torch.allclose(cold.probs, warm.probs)
     for name in ("classes", "subclasses", "id_scores", "decisions", "clusters"):
         assert torch.equal(getattr(cold, name), getattr(warm, name))
 
 
 def test_its_weights_are_not_trained():
-    assert not any(parameter.requires_grad for parameter in recognizer().parameters())
+    assert not any(parameter.requires_grad for parameter in calibrated_model().parameters())
 
 
 def test_slots_are_the_prototypes_of_a_class():
-    assert recognizer("fission").slots == 4
-    assert recognizer("cosine").slots == 1
+    assert calibrated_model("fission").slots == 4
+    assert calibrated_model("cosine").slots == 1
 
 
 def test_a_temperature_of_nothing_is_refused():
     with pytest.raises(InputError, match="temperature = 0"):
-        recognizer(temperature=0)
+        calibrated_model(temperature=0)
 
 
 def test_heads_that_only_make_room_reject_what_they_take():
-    named = recognizer(novel=2, threshold=0.3)
-    room = Recognizer(named.model, 3, threshold=0.3, clusters=False)
+    named = calibrated_model(novel=2, threshold=0.3)
+    room = CalibratedModel(named.model, 3, threshold=0.3, clusters=False)
     one, two = named(rows()), room(rows())
     assert torch.equal(one.id_scores, two.id_scores)
     assert torch.equal(one.decisions == NOVEL, two.decisions == REJECT)

@@ -17,7 +17,7 @@ from protofission.triage import estimator, fit_model
 from protofission.triage.calibration import _held_out_mask, calibrate, hold_out
 from protofission.triage.fit_model import FitOptions, fit_rows
 from protofission.triage.model_choice import judge_rows
-from small_bundles import recognizer_of
+from small_bundles import calibrated_model_of
 
 
 @given(
@@ -75,7 +75,7 @@ def test_temperature_and_threshold_are_those_of_core_each_by_its_own_images(doub
     rng = np.random.default_rng(0)
     logits, labels = 4 * rng.normal(size=(50, 3)), rng.integers(0, 3, 50)
     scores = rng.normal(size=30)
-    model = recognizer_of()
+    model = calibrated_model_of()
     model = model.double() if double else model
     promised = calibrate(model, logits, labels, scores, 0.9)
     kind = np.float64 if double else np.float32
@@ -86,7 +86,7 @@ def test_temperature_and_threshold_are_those_of_core_each_by_its_own_images(doub
 
 @pytest.mark.parametrize(("clusters", "threshold"), [(False, -math.inf), (True, 0.0)])
 def test_without_a_promise_nearest_is_accepted(clusters, threshold):
-    model = recognizer_of(novel=2, clusters=clusters)
+    model = calibrated_model_of(novel=2, clusters=clusters)
     promised = calibrate(model, np.zeros((0, 3)), np.zeros(0, np.int64), np.zeros(3), 0.9)
     assert promised.rank == 0
     assert (float(model.temperature), float(model.threshold)) == (1.0, threshold)
@@ -98,8 +98,8 @@ def rows_and_labels():
     return 2 * np.eye(8)[labels] + noise, labels
 
 
-def uncalibrated(recognizer):
-    bare = copy.deepcopy(recognizer)
+def uncalibrated(calibrated_model):
+    bare = copy.deepcopy(calibrated_model)
     bare.temperature.fill_(1)
     bare.threshold.fill_(-math.inf)
     return bare
@@ -109,9 +109,9 @@ def test_a_fit_and_the_estimator_calibrate_alike(monkeypatch):
     """Both call one function, with what their models say of the labels held out, and no others."""
     calls = []
 
-    def noting(recognizer, *arguments):
-        calls.append((uncalibrated(recognizer), *arguments))
-        return calibrate(recognizer, *arguments)
+    def noting(calibrated_model, *arguments):
+        calls.append((uncalibrated(calibrated_model), *arguments))
+        return calibrate(calibrated_model, *arguments)
 
     for user in (fit_model, estimator):
         monkeypatch.setattr(user, "calibrate", noting)
@@ -133,10 +133,12 @@ def test_a_fit_and_the_estimator_calibrate_alike(monkeypatch):
     assert len(given_[0]) == len(given_[1]) == len(given_[2]) == known.n_held_out_ == 24
 
     # the same numbers give the same temperature and threshold in either
-    for recognizer in (bare, other):
-        calibrate(recognizer, logits, own, scores, keep)
-        assert float(recognizer.temperature.float()) == float(fitted.recognizer.temperature)
-        assert float(recognizer.threshold.float()) == float(fitted.recognizer.threshold)
+    for calibrated_model in (bare, other):
+        calibrate(calibrated_model, logits, own, scores, keep)
+        assert float(calibrated_model.temperature.float()) == float(
+            fitted.calibrated_model.temperature
+        )
+        assert float(calibrated_model.threshold.float()) == float(fitted.calibrated_model.threshold)
     calibrate(other, *given_)
     assert float(other.temperature) == known.temperature_
     assert float(other.threshold) == known.threshold_

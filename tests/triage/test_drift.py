@@ -31,7 +31,7 @@ def calibrated_on(photos: Path, folder: Path, card: dict[str, object]) -> tuple[
     predict(folder, [photos], folder.with_name("rows.jsonl"))
     rows = list(read_rows(folder.with_name("rows.jsonl")))
     again = Bundle.of(
-        bundle.recognizer,
+        bundle.calibrated_model,
         bundle.class_names,
         bundle.encoder_spec,
         bundle.encoder_facts,

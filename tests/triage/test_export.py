@@ -93,8 +93,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Path]:
     spec = EfficientNetLite0(size=SIDE)
     encoder = spec.load()
     bundle = bundle_of(spec=spec, facts=encoder.describe(), names=NAMES, card={"n": 3})
-    scores = bundle.recognizer(encoder.features(floats(pixels(9)))).id_scores
-    bundle.recognizer.threshold.copy_(scores.sort().values[4:6].mean())
+    scores = bundle.calibrated_model(encoder.features(floats(pixels(9)))).id_scores
+    bundle.calibrated_model.threshold.copy_(scores.sort().values[4:6].mean())
     before = torch.random.get_rng_state()
     path = tmp_path_factory.mktemp("export") / "model.onnx"
     export(bundle, path)
@@ -208,7 +208,7 @@ CASES = [
 def test_features_become_what_torch_says(head: str, adapter: str, novel: int, tmp_path: Path):
     bundle = bundle_of(head, adapter, abs(novel), clusters=novel >= 0)
     rows = features(60)
-    bundle.recognizer.threshold.copy_(bundle.recognizer(rows).id_scores.median() + 1e-3)
+    bundle.calibrated_model.threshold.copy_(bundle.calibrated_model(rows).id_scores.median() + 1e-3)
     path = tmp_path / "model.onnx"
     export(bundle, path, input="features")
     session = session_of(path)
@@ -245,7 +245,7 @@ def test_a_file_that_says_something_else_is_not_written(
                 said[name] += np.float32(3 * TOLERANCE)
             return [said[each] for each in names]
 
-    monkeypatch.setattr(module, "_converted", lambda *_: b"a model")
+    monkeypatch.setattr(module, "_convert", lambda *_: b"a model")
     monkeypatch.setattr(runtime, "InferenceSession", Session)
     export(bundle, tmp_path / "right.onnx", input="features")
     assert (tmp_path / "right.onnx").read_bytes() == b"a model"
@@ -257,8 +257,10 @@ def test_a_file_that_says_something_else_is_not_written(
 
 def test_no_number_is_a_difference():
     nan, one = torch.tensor([torch.nan]), torch.ones(1)
-    assert module._apart(nan, one) == module._apart(one, nan) == torch.inf
-    assert module._apart(torch.tensor([1001.0]), torch.tensor([1000.0])) == pytest.approx(1e-3)
+    assert module._largest_difference(nan, one) == module._largest_difference(one, nan) == torch.inf
+    assert module._largest_difference(
+        torch.tensor([1001.0]), torch.tensor([1000.0])
+    ) == pytest.approx(1e-3)
 
 
 def test_what_cannot_be_exported_is_refused_and_nothing_is_written(

@@ -30,12 +30,12 @@ def folders(tmp_path, labeled, pool):
     return tmp_path / "labeled", tmp_path / "pool"
 
 
-def gathered(tmp_path, labeled, pool):
+def fit_data_of(tmp_path, labeled, pool):
     return load_fit_data(*folders(tmp_path, labeled, pool), 8)
 
 
 def test_labeled_images_come_first_and_then_the_pool(tmp_path):
-    found = gathered(
+    found = fit_data_of(
         tmp_path,
         {"b/1.png": 1, "b/2.png": 2, "a/1.png": 3},
         {"x/1.png": 4, "2.png": 5},
@@ -51,7 +51,7 @@ def test_labeled_images_come_first_and_then_the_pool(tmp_path):
 
 
 def test_of_copies_one_is_used_and_of_contradicting_ones_none(tmp_path):
-    found = gathered(
+    found = fit_data_of(
         tmp_path,
         {"a/1.png": 1, "a/2.png": 1, "a/3.png": 2, "b/1.png": 2, "b/2.png": 3, "a/4.png": 6},
         {"1.png": 4},
@@ -63,7 +63,9 @@ def test_of_copies_one_is_used_and_of_contradicting_ones_none(tmp_path):
 
 
 def test_an_image_of_the_pool_that_is_labeled_too_is_known_as_such(tmp_path):
-    found = gathered(tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3}, {"1.png": 2, "2.png": 9})
+    found = fit_data_of(
+        tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3}, {"1.png": 2, "2.png": 9}
+    )
     assert found.repeated.tolist() == [True, False]
     assert found.pool_paths == ("1.png", "2.png")
     assert "1 image of the pool is a labeled one too" in " ".join(found.findings)
@@ -106,15 +108,17 @@ def test_rows_of_a_list_without_a_label_join_the_pool(tmp_path):
 )
 def test_what_cannot_be_fitted_is_refused_in_a_sentence(tmp_path, labeled, pool, sentence):
     with pytest.raises(InputError, match=sentence):
-        gathered(tmp_path, labeled, pool)
+        fit_data_of(tmp_path, labeled, pool)
 
 
 def test_small_classes_are_named(tmp_path):
-    found = gathered(tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3}, {"1.png": 4})
+    found = fit_data_of(tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3}, {"1.png": 4})
     assert "Classes with fewer than 10 labeled images: a (2), b (1)." in found.findings
 
 
 def test_more_classes_than_a_cpu_bears_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(fit_data, "MOST_CLASSES", 2)
     with pytest.raises(InputError, match="There are 3 classes, and a fit takes at most 2"):
-        gathered(tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3, "c/1.png": 5}, {"1.png": 4})
+        fit_data_of(
+            tmp_path, {"a/1.png": 1, "a/2.png": 2, "b/1.png": 3, "c/1.png": 5}, {"1.png": 4}
+        )

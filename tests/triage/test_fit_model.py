@@ -16,7 +16,7 @@ from protofission.triage.fit_model import (
     METHOD,
     FitOptions,
     fit_rows,
-    health,
+    prototype_sentences,
 )
 from protofission.triage.model_choice import Choice, choose
 
@@ -111,8 +111,8 @@ def test_nothing_is_learned_from_images_of_the_pool_that_are_labeled_too():
     other = pool.clone()
     other[:100] = 99.0
     two = fit_rows(views, rows, labels, other, 8, OPTIONS, learn_from=keep)
-    for name, value in one.recognizer.state_dict().items():
-        assert torch.equal(value, two.recognizer.state_dict()[name]), name
+    for name, value in one.calibrated_model.state_dict().items():
+        assert torch.equal(value, two.calibrated_model.state_dict()[name]), name
     with pytest.raises(InputError, match="labeled one too"):
         fit_rows(views, rows, labels, pool, 8, OPTIONS, learn_from=np.zeros(len(pool), bool))
 
@@ -134,10 +134,10 @@ def test_a_fit_repeats_bit_for_bit_and_another_seed_differs():
 
 def test_slots_in_use_are_counted_over_accepted_images():
     found, _ = usual()
-    use = slot_use(found.recognizer, found.pool)
+    use = slot_use(found.calibrated_model, found.pool)
     assert use.shape == (3, 2)
     assert use.sum() == int((found.pool.decisions == ACCEPT).sum())
-    assert health(np.array([[50, 50], [99, 1], [0, 0]]), ["a", "b", "c"]) == [
+    assert prototype_sentences(np.array([[50, 50], [99, 1], [0, 0]]), ["a", "b", "c"]) == [
         "a: 2 kinds, the largest with 50%.",
         "b: all of one kind.",
         "c: no image of the pool was accepted.",
@@ -200,7 +200,7 @@ def test_where_nothing_can_be_promised_novel_is_what_is_nearer_to_a_cluster():
     for discover, threshold in ((1, 0.0), (0, -math.inf)):
         options = FitOptions(steps=60, width=8, prototypes=2, discover=discover)
         found = fit_rows(views, rows, labels, pool, 8, options)
-        assert float(found.recognizer.threshold) == threshold
+        assert float(found.calibrated_model.threshold) == threshold
         novel = found.pool.decisions.numpy() == NOVEL
         assert (novel[truth == 3].mean() > 0.8) == (discover > 0)
         assert ("nearer to a novel cluster" in found.promise()) == (discover > 0)

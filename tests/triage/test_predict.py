@@ -19,7 +19,7 @@ from protofission.data.readers.decode import Decoding, decode
 from protofission.training.embed import ViewCounts, embed, images_of
 from protofission.triage.bundle import Bundle
 from protofission.triage.drift import drift
-from protofission.triage.predict import Summary, predict, predict_to
+from protofission.triage.predict import PredictionSummary, predict, predict_to
 from protofission.triage.prediction_blocks import Predictor
 from protofission.triage.prediction_journal import journal_of
 from protofission.triage.prediction_table import Row, read_rows
@@ -82,9 +82,9 @@ def test_a_row_says_what_the_model_says_of_the_image(model: Path, photos: Path, 
 
 
 def test_a_summary_is_a_sentence():
-    said = Summary(1203, 3, {"accept": 1000, "reject": 0, "novel": 200})
+    said = PredictionSummary(1203, 3, {"accept": 1000, "reject": 0, "novel": 200})
     assert said.sentence() == "1,203 images: 1,000 accept, 200 novel, 3 cannot be read."
-    assert Summary(1, 0, {"accept": 1}).sentence() == "1 image: 1 accept."
+    assert PredictionSummary(1, 0, {"accept": 1}).sentence() == "1 image: 1 accept."
 
 
 def test_a_store_and_its_images_have_the_same_rows(model: Path, photos: Path, tmp_path: Path):
@@ -118,7 +118,7 @@ def test_a_stream_gets_what_the_file_gets(model: Path, photos: Path, tmp_path: P
         said = predict_to(stream, model, [photos], form)
         assert predict(model, [photos], tmp_path / "rows.txt", form) == said
         assert stream.getvalue() == (tmp_path / "rows.txt").read_bytes()
-    assert said == Summary(
+    assert said == PredictionSummary(
         20,
         0,
         Counter(r.decision for r in rows(model, photos, out=tmp_path / "rows.csv")) | {"reject": 0},
@@ -147,7 +147,7 @@ def test_paths_may_be_texts_and_one_source_needs_no_list(
     for images in (photos, str(photos), [str(photos)], (photos,), iter([str(photos)]), home):
         assert predict(str(model), images) == wanted
     said = predict(str(model), [str(photos)], str(tmp_path / "rows.csv"))
-    assert said == Summary(20, 0, said.decisions)
+    assert said == PredictionSummary(20, 0, said.decisions)
     assert list(read_rows(tmp_path / "rows.csv")) == wanted
     assert drift(str(model), home) == drift(model, [photos])
 

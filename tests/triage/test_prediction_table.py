@@ -26,7 +26,7 @@ from protofission.triage.prediction_table import (
     format_of,
     read_rows,
     rows_of,
-    shortest,
+    shortest_floats,
     text_of,
     write_rows,
 )
@@ -45,7 +45,7 @@ FORMATS = get_args(Format)
 
 
 def number(value: float | None) -> float | None:
-    return None if value is None else shortest([value])[0]
+    return None if value is None else shortest_floats([value])[0]
 
 
 ROWS = st.builds(
@@ -128,7 +128,7 @@ def test_a_number_is_the_shortest_that_reads_back_to_the_same_float32(bits: int)
     value = np.array(bits, np.uint32).view(np.float32)
     if not math.isfinite(value):
         return
-    (found,) = shortest([value])
+    (found,) = shortest_floats([value])
     assert np.float32(found).view(np.uint32) == bits
     assert float(repr(found)) == found
     wanted = next(f"{value:.{n}e}" for n in range(9) if np.float32(f"{value:.{n}e}") == value)

@@ -53,17 +53,17 @@ for verb in DATA:
 app.command(data)
 
 
-class Terminated(KeyboardInterrupt):
+class Termination(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does."""
 
 
 def terminate(*_: object) -> None:
-    """Handle SIGTERM: processes that work for the command end, files are closed."""
-    raise Terminated
+    """Handle SIGTERM as Ctrl-C: worker processes end, and files are closed."""
+    raise Termination
 
 
 def main() -> None:
-    """The command line. Bad input: one sentence on standard error, exit code 2."""
+    """Run the command line; bad input is one sentence on standard error, with exit code 2."""
     escape_unprintable()
     # joblib looks for semaphores, which no verb needs, and warns where there is no room for them.
     os.environ.setdefault("JOBLIB_MULTIPROCESSING", "0")
@@ -86,6 +86,6 @@ def main() -> None:
         raise
     except KeyboardInterrupt as stop:
         say("stopped; the same command goes on, train and pretrain with --resume.")
-        sys.exit(128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT))
+        sys.exit(128 + (signal.SIGTERM if isinstance(stop, Termination) else signal.SIGINT))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -13,7 +13,7 @@ from cyclopts import Parameter, Token
 
 
 def whole_number(_: type, tokens: Sequence[Token]) -> int:
-    """An int from its text; a number such as 1.5 is refused, not rounded."""
+    """Parse an int; a number such as 1.5 is refused, not rounded."""
     try:
         return int(tokens[0].value)
     except ValueError:
@@ -21,7 +21,7 @@ def whole_number(_: type, tokens: Sequence[Token]) -> int:
 
 
 def number_or_auto(_: type, tokens: Sequence[Token]) -> int | str:
-    """An int from its text, or auto."""
+    """Parse an int, or auto."""
     text = tokens[0].value
     try:
         return text if text == "auto" else int(text)
@@ -55,7 +55,7 @@ def program() -> tuple[str, ...]:
 
 
 def command_text(words: Iterable[object], width: int = 80) -> str:
-    """A command to copy, indented; if it is wide, on several lines, options with their values."""
+    """Write a command to copy, indented; a wide one on several lines, options with their values."""
     parts: list[str] = []
     for word in map(shlex.quote, map(str, words)):
         if parts and parts[-1].startswith("--") and " " not in parts[-1]:

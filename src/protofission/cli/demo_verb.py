@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from protofission.data.datasets import Data
-    from protofission.experiments.demo import Job
+    from protofission.experiments.demo import DemoRun
 
 
 def demo(
@@ -67,7 +67,7 @@ def demo(
     fit_demo_model(jobs, data, out, console)
 
 
-def fit_demo_model(jobs: Sequence[Job], data: Data, out: Path, console: Console) -> None:
+def fit_demo_model(jobs: Sequence[DemoRun], data: Data, out: Path, console: Console) -> None:
     """Fit a model on the demo's images in folders, by its own backbone; print what to do next.
 
     A model that is there already is kept.

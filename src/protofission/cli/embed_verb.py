@@ -19,8 +19,8 @@ from protofission.cli.arguments import (
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Versions:
-    """How many versions of each view of an image are embedded."""
+class ViewVersions:
+    """Number of versions of each view of an image to embed."""
 
     plain: Whole = 1
     """The image as it is; it is always there once."""
@@ -32,7 +32,7 @@ class Versions:
     """Versions of SimCLR's view: SimCLR wants 2."""
 
 
-DEFAULT_VERSIONS = Versions()
+DEFAULT_VERSIONS = ViewVersions()
 
 
 def embed(
@@ -41,7 +41,7 @@ def embed(
     *,
     out: Out,
     encoder: str = "efficientnet-lite0",
-    versions: Versions = DEFAULT_VERSIONS,
+    versions: ViewVersions = DEFAULT_VERSIONS,
     views: OptionalText = None,
     folder: OptionalPath = None,
     seed: Whole = 0,
@@ -90,7 +90,7 @@ def embed(
 
     from protofission.core.options import override_all
     from protofission.models.encoders import find_encoder
-    from protofission.system.distributed import device_named
+    from protofission.system.distributed import find_device
     from protofission.training.console import show_embedding
     from protofission.training.embed import ViewCounts
 
@@ -104,5 +104,5 @@ def embed(
         folder=folder,
         seed=seed,
         processes=processes,
-        device=device_named(accelerator),
+        device=find_device(accelerator),
     )

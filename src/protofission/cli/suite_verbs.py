@@ -107,9 +107,9 @@ def report(
         The folder of the page, the tables and the figures.
     """
     from protofission.experiments.report.suite_report import write_report
-    from protofission.experiments.suites.from_runs import gathered, run_folders
+    from protofission.experiments.suites.from_runs import run_folders, suite_of_runs
 
-    suite, found = gathered(run_folders(runs or (Path("runs"),)))
+    suite, found = suite_of_runs(run_folders(runs or (Path("runs"),)))
     written = write_report(out, suite, found, command_line())
     unfinished = sum(not run.folder.finished for run in found)
     if unfinished:

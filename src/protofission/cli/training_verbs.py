@@ -23,7 +23,7 @@ from protofission.cli.arguments import (
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Running:
+class RunOptions:
     """Options of a run, whatever is trained."""
 
     out: Out
@@ -52,7 +52,7 @@ def train(
     *,
     preset: OptionalText = None,
     store: OptionalPath = None,
-    running: Running,
+    run_options: RunOptions,
 ) -> None:
     """Train a method, judge it, and leave all of it in one folder.
 
@@ -83,14 +83,14 @@ def train(
 
     named = preset or usual_preset(store)
     data = () if store is None else (f"data.store={store}",)
-    run_training(method, named, replace(running, set_=(*data, *running.set_)))
+    run_training(method, named, replace(run_options, set_=(*data, *run_options.set_)))
 
 
-def pretrain(*, preset: str = "cpu/cifar10", running: Running) -> None:
+def pretrain(*, preset: str = "cpu/cifar10", run_options: RunOptions) -> None:
     """Pretrain a backbone by SimCLR, without labels; they only measure how it goes.
 
     The folder is then the start of other runs: --set backbone.weights=FOLDER. The accuracy of the
-    nearest labeled neighbours is shown every few epochs (judging.every).
+    nearest labeled neighbors is shown every few epochs (judging.every).
 
     For example:
 
@@ -104,15 +104,15 @@ def pretrain(*, preset: str = "cpu/cifar10", running: Running) -> None:
     preset
         The named experiment to start from; `protofission presets` lists them.
     """
-    run_training("simclr", preset, running)
+    run_training("simclr", preset, run_options)
 
 
-def run_training(method: str, preset: str, running: Running) -> None:
+def run_training(method: str, preset: str, run_options: RunOptions) -> None:
     """Refuse what can be refused, start the processes, train."""
     from rich.console import Console
 
     from protofission.system.console import print_warning
-    from protofission.system.distributed import launched
+    from protofission.system.distributed import launch_processes
     from protofission.training import diagnosis
     from protofission.training.command import Command
     from protofission.training.console import show_loading, show_run
@@ -121,18 +121,21 @@ def run_training(method: str, preset: str, running: Running) -> None:
     from protofission.training.run_folder import RunFolder
     from protofission.training.tensorboard import Tracker
 
-    command = Command(method, preset, running.set_, running.seed)
+    command = Command(method, preset, run_options.set_, run_options.seed)
     experiment = command.experiment()
-    experiment.check(max(1, running.processes * running.nodes))
-    check_accelerator(preset, running.accelerator)
-    folder, console = RunFolder(running.out), Console()
-    check_folder(folder, experiment, resume=running.resume)
-    tracker = Tracker(folder) if running.track else None
-    if running.processes * running.nodes > 1 or "LOCAL_RANK" in os.environ:
+    experiment.check(max(1, run_options.processes * run_options.nodes))
+    check_accelerator(preset, run_options.accelerator)
+    folder, console = RunFolder(run_options.out), Console()
+    check_folder(folder, experiment, resume=run_options.resume)
+    tracker = Tracker(folder) if run_options.track else None
+    if run_options.processes * run_options.nodes > 1 or "LOCAL_RANK" in os.environ:
         # One that waits for the others' gradients would not hear of the signal.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    processes = launched(
-        running.processes, running.nodes, running.accelerator, experiment.recipe.precision
+    processes = launch_processes(
+        run_options.processes,
+        run_options.nodes,
+        run_options.accelerator,
+        experiment.recipe.precision,
     )
     data = show_loading(experiment, processes, console)
     if processes.first:
@@ -143,9 +146,9 @@ def run_training(method: str, preset: str, running: Running) -> None:
         data,
         folder,
         console,
-        resume=running.resume,
+        resume=run_options.resume,
         processes=processes,
-        save_every=running.save_every,
+        save_every=run_options.save_every,
         tracker=tracker,
         command=command,
     )
@@ -175,7 +178,7 @@ def weights(
     backbone
         The backbone that they are compared with, by name.
     channels
-        Of the images: 3 for colors, 1 for grey.
+        Of the images: 3 for colors, 1 for gray.
     set_
         option=value of the backbone.
     out
@@ -192,7 +195,7 @@ def weights(
         for name, card in cards().items():
             print(
                 f"{name}: {card['method']} on {card['dataset']}, {card['steps']} steps, "
-                f"neighbours' accuracy {card['metrics']['neighbours']:.1%}"
+                f"neighbors' accuracy {card['metrics']['neighbours']:.1%}"
             )
     elif out is not None:
         write_backbone(RunFolder(Path(source)), out)

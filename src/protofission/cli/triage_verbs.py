@@ -271,7 +271,7 @@ def export(
 
 
 def wrap(text: str) -> str:
-    """A line as lines that fit the terminal, indented after the first."""
+    """Wrap a line to the width of the terminal, indented after the first."""
     indent = " " * (len(text) - len(text.lstrip()) + 2)
     width = shutil.get_terminal_size().columns
     return textwrap.fill(

@@ -1,10 +1,10 @@
-"""Counts of the novel classes in a pool, and of the parts of a class, by clusters that recur.
+"""Estimate the number of novel classes in a pool, or of parts of a class, by clusters that recur.
 
-K-means clusters of one half of the rows are looked for among those of the other half, and a cluster
-that is found again (Jaccard index of RECURS and more) counts.
+K-means clusters of one half of the rows are matched with those of the other half, and a cluster
+that recurs (Jaccard index of RECURS and more) counts.
 Labels help twice. Features are whitened by the known classes' own scatter, so that what differs
-within a class weighs less; and clusters into which labeled rows that were kept aside fall as often
-as pool rows are a known class's, not new.
+within a class weighs less; and clusters into which held-out labeled rows fall as often as pool rows
+belong to a known class.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ROWS = 4000
-"""Rows of the pool, or of a class, that are looked at; of more, a sample."""
+"""Most rows of the pool, or of a class; of more, a sample is taken."""
 DIRECTIONS = 32
-"""Principal directions that are looked at."""
+"""Most principal directions that are kept."""
 RESAMPLES = 8
-"""Pairs of halves."""
+"""Number of random pairs of halves."""
 RECURS = 2 / 3
 """The Jaccard index from which on a cluster is the same one in both halves."""
 FEWEST = 5
-"""Rows of a cluster that may count."""
+"""Fewest rows of a cluster that counts."""
 LABELS = 6
-"""Labeled rows of a class that are needed: with fewer kept aside nothing would pass for new."""
+"""Fewest labeled rows of a class: with fewer held out, no cluster would pass for new."""
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A number, and what speaks for it."""
+class Candidate:
+    """A candidate number of clusters, with its score and stability."""
 
     number: int
     score: float
-    """How well so many clusters come back: the mean Jaccard index of the one that does worst."""
+    """Mean Jaccard index of the cluster that recurs worst, if there are so many."""
     stability: float
     """The share of the resamples that find this number."""
 
@@ -60,7 +60,7 @@ class Count:
     number: int
     stability: float
     """The share of the resamples that find this number."""
-    tried: tuple[Tried, ...]
+    candidates: tuple[Candidate, ...]
 
 
 def count_novel(
@@ -71,16 +71,16 @@ def count_novel(
     seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> Count:
-    """The number of classes in the pool that no label names; 0 if nothing is new.
+    """Estimate the number of classes in the pool that no label names; 0 if nothing is new.
 
     Args:
         labeled: (L, D) features, LABELS of each known class at least.
         labels: (L,): their classes, any whole numbers.
-        pool: (U, D) features, of known classes and others; of many, ROWS are looked at.
+        pool: (U, D) features, of known classes and others; of more than ROWS, a sample is used.
         most: the largest answer; by default twice the known classes, from 10 to 40.
-        progress: called with the resamples that are done, and all.
+        progress: called with the number of resamples done, and of all.
     """
-    known, rows = _checked("labeled features", labeled), _checked("pool features", pool)
+    known, rows = _check_rows("labeled features", labeled), _check_rows("pool features", pool)
     require(
         known.shape[1] == rows.shape[1],
         f"Labeled rows have {known.shape[1]} features, pool rows {rows.shape[1]}: give the same.",
@@ -96,41 +96,41 @@ def count_novel(
         sizes[rarest] >= LABELS,
         f"Class {names[rarest]} has {sizes[rarest]} labeled rows: counting wants {LABELS} or more.",
     )
-    most = _most(min(max(10, 2 * len(names)), 40) if most is None else most)
+    most = _check_most(min(max(10, 2 * len(names)), 40) if most is None else most)
     center = np.concatenate([known, rows]).mean(0, dtype=np.float64)
-    order, sample = _ordered(known, center), _sampled(rows, center, seed)
+    order, sample = _order_by_distance(known, center), _sample(rows, center, seed)
     classes = classes[order].astype(np.int64)
     points = _directions(np.concatenate([known[order] - center, rows[sample] - center]))
     some, others = points[: len(known)], points[len(known) :]
     found = np.empty((RESAMPLES, most))
     for turn in range(RESAMPLES):
         progress(turn, RESAMPLES)
-        found[turn] = _new_clusters(some, classes, others, most, _drawn(seed, turn))
+        found[turn] = _new_clusters(some, classes, others, most, _resample_rng(seed, turn))
     progress(RESAMPLES, RESAMPLES)
     return _count(found, base=0)
 
 
 def count_parts(features: ArrayLike, most: int = 10, seed: int = 0) -> Count:
-    """The number of clusters that a class falls into; 1 if it is of one piece.
+    """Estimate the number of clusters that a class falls into; 1 if it is of one piece.
 
-    Clusters must come back and be tighter than those that one Gaussian of the same covariance is
+    Clusters must recur and be tighter than those that one Gaussian of the same covariance is
     cut into: a long class is cut at the same place again and again, and yet is one.
 
     Args:
-        features: (N, D), of one class; of many, ROWS are looked at.
+        features: (N, D), of one class; of more than ROWS, a sample is used.
         most: the largest answer.
     """
-    rows, most = _checked("features", features), _most(most)
+    rows, most = _check_rows("features", features), _check_most(most)
     center = rows.mean(0, dtype=np.float64)
-    points = _directions(rows[_sampled(rows, center, seed)] - center)
+    points = _directions(rows[_sample(rows, center, seed)] - center)
     found, gains = np.empty((RESAMPLES, most)), np.empty((RESAMPLES, most))
     for turn in range(RESAMPLES):
-        found[turn], gains[turn] = _parts(points, most, _drawn(seed, turn))
+        found[turn], gains[turn] = _parts(points, most, _resample_rng(seed, turn))
     tighter = gains.mean(0) > 2 * gains.std(0)
     return _count(np.where(tighter, found, 0)[:, 1:], base=1)
 
 
-def _checked(what: str, values: ArrayLike) -> NDArray[np.float32]:
+def _check_rows(what: str, values: ArrayLike) -> NDArray[np.float32]:
     rows = np.asarray(values, np.float32)
     require(
         rows.ndim == 2 and len(rows) >= 2 and rows.shape[1] >= 1,
@@ -141,28 +141,28 @@ def _checked(what: str, values: ArrayLike) -> NDArray[np.float32]:
     return rows
 
 
-def _most(most: int) -> int:
+def _check_most(most: int) -> int:
     require(most >= 1, f"most = {most} must be 1 or more.")
     return most
 
 
-def _drawn(seed: int, turn: int) -> np.random.Generator:
+def _resample_rng(seed: int, turn: int) -> np.random.Generator:
     return np.random.default_rng(step_rng(seed, turn, "counting").initial_seed())
 
 
-def _ordered(rows: NDArray[np.float32], center: Floats) -> Ints:
-    """Places from the center outwards: what is drawn then does not depend on the order given."""
+def _order_by_distance(rows: NDArray[np.float32], center: Floats) -> Ints:
+    """Indices of the rows from the center outwards, so that draws do not depend on their order."""
     offsets = rows - center.astype(np.float32)
     return np.argsort(np.einsum("nd,nd->n", offsets, offsets), kind="stable")
 
 
-def _sampled(rows: NDArray[np.float32], center: Floats, seed: int) -> Ints:
-    order = _ordered(rows, center)
-    return order[_drawn(seed, -1).permutation(len(order))[:ROWS]]
+def _sample(rows: NDArray[np.float32], center: Floats, seed: int) -> Ints:
+    order = _order_by_distance(rows, center)
+    return order[_resample_rng(seed, -1).permutation(len(order))[:ROWS]]
 
 
 def _directions(rows: Floats) -> Floats:
-    """(N, d): centered rows by their first principal directions, as many as carry anything."""
+    """(N, d): centered rows in their first principal directions, without those of no variance."""
     from scipy.linalg import eigh
 
     dimensions = rows.shape[1]
@@ -172,8 +172,8 @@ def _directions(rows: Floats) -> Floats:
     return np.asarray(rows @ axes[:, carry]) if carry.any() else np.zeros((len(rows), 1))
 
 
-def _whitened(points: Floats, residuals: Floats) -> Floats:
-    """Points by a metric in which residuals within known classes are alike in all directions."""
+def _whiten(points: Floats, residuals: Floats) -> Floats:
+    """Whiten points by the scatter of residuals within known classes."""
     from sklearn.covariance import ledoit_wolf
 
     scatter, _ = ledoit_wolf(residuals, assume_centered=True)
@@ -193,7 +193,7 @@ def _recurrence(own: Clustering, points: Floats, other: Floats, known: int) -> F
     return np.where(both.sum(1)[known:] >= FEWEST, best, 0.0)
 
 
-def _explained(own: Clustering, probes: Floats, classes: Ints, known: int) -> Floats:
+def _known_share(own: Clustering, probes: Floats, classes: Ints, known: int) -> Floats:
     """(K - S,): the share of each free cluster that known classes would leave in it.
 
     Of a known class, the probes say how many of its rows fall into a free cluster for each that
@@ -215,7 +215,7 @@ def _explained(own: Clustering, probes: Floats, classes: Ints, known: int) -> Fl
 def _new_clusters(
     labeled: Floats, classes: Ints, pool: Floats, most: int, random: np.random.Generator
 ) -> Floats:
-    """(most,): how well the first, second ... new cluster comes back in another half."""
+    """(most,): the Jaccard index with which the first, second ... new cluster recurs."""
     known = int(classes.max()) + 1
     anchor = np.zeros(len(classes), bool)
     for name in range(known):
@@ -224,7 +224,7 @@ def _new_clusters(
     own, sizes = classes[anchor], np.bincount(classes[anchor])
     residuals = labeled[anchor] - Anchors.of(labeled[anchor], own, known).means[own]
     residuals *= np.sqrt(sizes / (sizes - 1))[own, None]
-    points = _whitened(np.concatenate([labeled, pool]), residuals)
+    points = _whiten(np.concatenate([labeled, pool]), residuals)
     labeled, pool = points[: len(classes)], points[len(classes) :]
     anchors = Anchors.of(labeled[anchor], own, known)
     halves = _halves(pool, random)
@@ -234,16 +234,16 @@ def _new_clusters(
         ranked = []
         for clusters, half, other in zip(pair, halves, pair[::-1], strict=True):
             back = _recurrence(clusters, half, other.centers, known)
-            new = _explained(clusters, labeled[~anchor], classes[~anchor], known) <= 0.5
+            new = _known_share(clusters, labeled[~anchor], classes[~anchor], known) <= 0.5
             ranked.append(np.sort(np.where(new, back, 0.0))[::-1])
         found[: len(ranked[0])] = np.maximum(found[: len(ranked[0])], np.mean(ranked, 0))
     return found
 
 
 def _parts(points: Floats, most: int, random: np.random.Generator) -> tuple[Floats, Floats]:
-    """(most,) twice: how well clusters come back, and how much tighter they are than a Gaussian's.
+    """(most,) twice: Jaccard indices of recurring clusters, and their gains over a Gaussian's.
 
-    The second is of the log of the share of the scatter that is left by 1, 2 ... clusters.
+    A gain is a difference of the log share of the scatter that is left by 1, 2 ... clusters.
     """
     nothing = Anchors(np.empty((0, points.shape[1])), np.empty(0))
     halves = _halves(points, random)
@@ -257,11 +257,13 @@ def _parts(points: Floats, most: int, random: np.random.Generator) -> tuple[Floa
         ]
         found[: place + 1] = np.maximum(found[: place + 1], np.mean(back, 0))
         if place < len(plain):
-            gains[place] = _left(plain, place) - np.mean([_left(own, place) for own in grown])
+            gains[place] = _log_scatter_left(plain, place) - np.mean(
+                [_log_scatter_left(own, place) for own in grown]
+            )
     return found, gains
 
 
-def _left(grown: Sequence[Clustering], place: int) -> float:
+def _log_scatter_left(grown: Sequence[Clustering], place: int) -> float:
     """The log of the share of the scatter that is left within clusters."""
     tiny = np.finfo(float).tiny
     return float(np.log(max(grown[place].inertia, tiny) / max(grown[0].inertia, tiny)))
@@ -274,13 +276,13 @@ def _halves(points: Floats, random: np.random.Generator) -> tuple[Floats, Floats
 
 
 def _count(found: Floats, base: int) -> Count:
-    """The verdict on (resamples, numbers above `base`): how well so many clusters come back."""
+    """The count from (resamples, numbers above `base`) Jaccard indices of so many clusters."""
     above = np.arange(1, found.shape[1] + 1)
     answers = base + (above * (found >= RECURS)).max(1, initial=0)
     scores = [1.0, *found.mean(0).tolist()]
-    tried = tuple(
-        Tried(base + place, score, float((answers == base + place).mean()))
+    candidates = tuple(
+        Candidate(base + place, score, float((answers == base + place).mean()))
         for place, score in enumerate(scores)
     )
     number = int(np.sort(answers)[len(answers) // 2])
-    return Count(number, tried[number - base].stability, tried)
+    return Count(number, candidates[number - base].stability, candidates)

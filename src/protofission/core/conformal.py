@@ -1,4 +1,4 @@
-"""The conformal threshold on ID scores, and what it promises.
+"""The conformal threshold on ID scores, and its guarantee.
 
 ID scores are higher for images more like a known class, and an image is accepted from the threshold
 on.
@@ -20,22 +20,22 @@ EXACTNESS = 1e-9
 """(n + 1)(1 - keep) is whole if it is so up to this: 10 (1 - 0.9) is 0.9999999999999998."""
 
 
-def images_needed(keep: float) -> int:
+def fewest_images(keep: float) -> int:
     """The fewest held-out images that can set a threshold: (n + 1)(1 - keep) is at least 1."""
     return math.ceil((1 - EXACTNESS) / (1 - keep)) - 1
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A threshold and what it promises of new images that are drawn like the held-out ones."""
+    """A threshold and its guarantee for new images that are drawn like the held-out ones."""
 
     keep: float
-    """The share of known images that was to be accepted."""
+    """The share of known images to accept."""
     images: int
-    """Held-out known images that it rests on: n."""
+    """n, the number of held-out known images."""
     threshold: float
     rank: int
-    """The threshold is the rank-th lowest of their scores: k; 0 where it is -inf."""
+    """k: the threshold is the k-th lowest of their scores; 0 where it is -inf."""
     expected: float
     """The share accepted on average over held-out sets: (n + 1 - k) / (n + 1), more with ties."""
     at_least: float
@@ -43,19 +43,19 @@ class Guarantee:
     confidence: float = 0.95
 
     @property
-    def needed(self) -> int:
-        """The fewest images for which such a promise can be kept by a threshold."""
-        return images_needed(self.keep)
+    def fewest_images(self) -> int:
+        """The fewest held-out images with which a threshold can guarantee `keep`."""
+        return fewest_images(self.keep)
 
     @property
     def remedy(self) -> str:
-        """What to do where nothing can be promised: n images can promise n / (n + 1) at most."""
+        """Advice where there is no guarantee: n images can guarantee n / (n + 1) at most."""
         most = math.floor(1000 * self.images / (self.images + 1)) / 1000
         lower = f", or lower keep to {most:g}" if self.images else ""
-        return f"label more, so that {self.needed:,} can be held out{lower}"
+        return f"label more, so that {self.fewest_images:,} can be held out{lower}"
 
     def sentence(self) -> str:
-        """The promise in plain words."""
+        """The guarantee as a sentence."""
         keep = percent(self.keep, 6)
         if not self.rank:
             return (

@@ -19,11 +19,11 @@ from protofission.core.distances import squared_distances
 from protofission.core.records import NO_CLASS
 
 RESTARTS = 5
-"""Runs of k-means, of which the cheapest counts."""
+"""Runs of k-means, of which the cheapest is kept."""
 ROUNDS = 50
-"""Rounds of one run, at most."""
+"""Most rounds of one run."""
 SAME = 1e-9
-"""Below this cost a row lies on a center."""
+"""The cost up to which a row lies on a center."""
 
 
 def mean_directions(rows: Tensor, members: Tensor, centers: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def means(rows: Tensor, members: Tensor, centers: Tensor) -> Tensor:
 
 
 class Space(NamedTuple):
-    """Costs and means of k-means: all in which two uses of it differ."""
+    """Costs and means of k-means, in which its uses differ."""
 
     costs: Callable[[Tensor, Tensor], Tensor]
     """(N, D) rows and (K, D) centers to (N, K), the cost of each row at each center."""
@@ -50,7 +50,7 @@ class Space(NamedTuple):
     project: Callable[[Tensor], Tensor] = Tensor.clone
     """(K, D) centers that were moved, back into the space."""
     largest_cost: float = math.inf
-    """No row costs more."""
+    """An upper bound on the cost of a row."""
 
 
 SPHERE = Space(lambda rows, centers: 1 - rows @ centers.T, mean_directions, F.normalize, 2.0)

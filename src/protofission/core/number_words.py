@@ -1,4 +1,4 @@
-"""Shares and counts as text."""
+"""Write shares and counts as text."""
 
 from __future__ import annotations
 

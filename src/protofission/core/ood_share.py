@@ -16,14 +16,14 @@ from protofission.core.score_checks import Floats, check_scores, check_shares
 Ints = NDArray[np.int64]
 
 UPPER_SHARES = (0.5, 0.25)
-"""Strangers are looked for above the median of known scores, and above their upper quartile."""
+"""Shares of known scores above the two levels: their median, and their upper quartile."""
 FEWEST_KNOWN = 5
-"""Held-out images without which the share of strangers cannot be told."""
+"""Fewest held-out images for an estimate."""
 
 
 @dataclass(frozen=True)
 class ShareEstimate:
-    """The share of a pool that is OOD, with an interval; NaN in 0 ... 1 if it cannot be told."""
+    """The share of a pool that is OOD, with an interval; NaN in 0 ... 1 if it is unknown."""
 
     share: float
     low: float
@@ -31,7 +31,7 @@ class ShareEstimate:
     confidence: float = 0.95
 
     def sentence(self) -> str:
-        """The estimate in plain words."""
+        """The estimate as a sentence."""
         if math.isnan(self.share):
             return (
                 "How much of the pool is of no known class cannot be told without a pool and "
@@ -51,7 +51,7 @@ def ood_share(
     resamples: int = 200,
     seed: int = 0,
 ) -> ShareEstimate:
-    """The share of a pool that is OOD, if its known images are drawn like the held-out ones.
+    """Estimate the share of a pool that is OOD; its known images are drawn like the held-out ones.
 
     With F(t) and G(t) the shares of known and of pool images that score t or more, the known part
     of the pool is at most G(t) / F(t) for every t, and just that where no OOD image reaches t. The
@@ -77,23 +77,27 @@ def ood_share(
     if n < FEWEST_KNOWN or not m:
         return ShareEstimate(math.nan, 0.0, 1.0, confidence)
     levels = np.sort(known)[[n - math.ceil(share * n) for share in UPPER_SHARES]]
-    reach_known, reach_pool = _reaching(known, levels), _reaching(pool, levels)
+    reach_known, reach_pool = _count_reaching(known, levels), _count_reaching(pool, levels)
     # The chance of a new known image to reach the j-th highest of n scores is j / (n + 1).
     share = 1 - float(reach_pool[0] / m / (reach_known[0] / (n + 1)))
     rng = np.random.default_rng(step_rng(seed, 0, "share of strangers").initial_seed())
-    parts = 1 - _redrawn(reach_pool, m, resamples, rng) / _redrawn(reach_known, n, resamples, rng)
+    parts = 1 - _bootstrap_shares(reach_pool, m, resamples, rng) / _bootstrap_shares(
+        reach_known, n, resamples, rng
+    )
     ends = np.quantile(parts, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     low, high = min(float(ends[0, 0]), share), max(float(ends[1].max()), share)
     share, low, high = (min(max(value, 0.0), 1.0) for value in (share, low, high))
     return ShareEstimate(share, low, high, confidence)
 
 
-def _reaching(scores: Floats, levels: Floats) -> Ints:
-    """How many scores reach each level."""
+def _count_reaching(scores: Floats, levels: Floats) -> Ints:
+    """(levels,): the number of scores that reach each level."""
     return len(scores) - np.searchsorted(np.sort(scores), levels)
 
 
-def _redrawn(reaching: Ints, total: int, resamples: int, rng: np.random.Generator) -> Floats:
+def _bootstrap_shares(
+    reaching: Ints, total: int, resamples: int, rng: np.random.Generator
+) -> Floats:
     """(resamples, levels): shares that reach rising levels in Bayesian bootstraps.
 
     One pseudo-image in all keeps an empty part from being empty in every resample.

@@ -1,10 +1,10 @@
-"""Callbacks by which long work says how far it is."""
+"""Types of progress callbacks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""Called with how many files, images, steps or bytes are done, and how many there are."""
+"""Called with the number of files, images, steps or bytes done, and of all."""
 StageProgress = Callable[[str, int, int], None]
-"""Called with the name of what is under way, and then as `Progress`."""
+"""Called with the name of the stage, and then as `Progress`."""

@@ -1,4 +1,4 @@
-"""Test whether the ID scores of new images are those of held-out known ones."""
+"""Test whether the ID scores of new images are distributed like those of held-out known ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protofission.core.score_checks import check_scores
 Verdict = Literal["no drift seen", "drift", "too few to tell"]
 
 SIGNIFICANT = 0.01
-"""Scores as different as these come by chance more seldom than this: drift."""
+"""The p-value below which a difference of scores is drift."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Drift:
     """Whether there is a threshold, so that an image can be below it."""
 
     def sentence(self) -> str:
-        """The verdict in plain words."""
+        """The verdict as a sentence."""
         new, known = images(self.images, "new"), images(self.known, "held-out")
         if self.verdict == "too few to tell":
             remedy = "give more images" if self.images < self.known else "fit with more labels"
@@ -57,7 +57,7 @@ class Drift:
         )
 
     def rejections(self) -> str:
-        """How many are below the threshold, in plain words."""
+        """The numbers of images below the threshold as a sentence."""
         if not self.rejects:
             return (
                 "The model accepts every image: it was fitted with too few labels for a threshold."
@@ -79,9 +79,9 @@ def visible_gap(known: int, new: int) -> float:
 
 
 def drift_test(known_scores: ArrayLike, new_scores: ArrayLike, threshold: float) -> Drift:
-    """Whether new images score like held-out known ones: drift where the p-value is below 0.01.
+    """Test whether new images score like held-out known ones: drift if the p-value is below 0.01.
 
-    Where it is not, and only samples that lie wholly apart would be, there are too few to tell.
+    Otherwise there are too few to tell, if not even disjoint samples would be drift.
     """
     known, new = check_scores(known_scores, "held-out"), check_scores(new_scores, "new")
     require(not math.isnan(threshold), "threshold = nan: give a number, or -inf to reject nothing.")

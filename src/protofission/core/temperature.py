@@ -1,4 +1,4 @@
-"""The temperature of class probabilities, and how well calibrated they are."""
+"""The temperature of class probabilities, and their calibration error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLDEST, HOTTEST = 0.5, 20.0
 
 
 def best_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
-    """The T in 0.5 ... 20 with the least negative log likelihood of softmax(logits / T).
+    """Find the T in 0.5 ... 20 with the least negative log likelihood of softmax(logits / T).
 
     It is 1 where nothing depends on it: without images, with one class, with equal logits. Where
     every image is right the likelihood has no best T, and 0.5 is given.
@@ -46,10 +46,9 @@ def best_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
 
 
 def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
-    """How far the highest probability is from the share that is right: the mean over images.
+    """ECE: the gap between highest probability and accuracy in each bin, averaged over images.
 
-    Images are put into equal bins (a, b] of their highest probability, and each bin is judged as
-    a whole. NaN where there is no image.
+    Images are put into equal bins (a, b] by their highest probability. NaN without images.
 
     Args:
         probs: (N, S), rows that add up to 1.
@@ -70,7 +69,7 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, bins: int = 
 
 
 def _rows(values: ArrayLike, labels: ArrayLike, what: str) -> tuple[Floats, Ints]:
-    """(N, S) numbers and (N,) classes in 0 ... S - 1, or a sentence on what is wrong."""
+    """Check (N, S) numbers and (N,) classes in 0 ... S - 1, and return them as arrays."""
     rows, true = np.asarray(values, float), np.asarray(labels)
     require(rows.ndim == 2, f"The {what} are of shape {rows.shape}: give images by classes.")
     require(

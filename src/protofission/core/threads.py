@@ -1,4 +1,4 @@
-"""Numbers of threads: large products on all, a step's many small operations on one.
+"""Control the number of threads: large products on all, small operations of a step on one.
 
 Waking a sleeping thread takes about as long as a small operation. Beside a step, one thread may
 make the next batch.
@@ -17,13 +17,13 @@ import torch
 T = TypeVar("T")
 
 
-class _Spared(threading.local):
-    """The threads that `all_threads` may take back in this thread; 0 for none."""
+class _IdleThreads(threading.local):
+    """The number of threads that `all_threads` may use again; 0 for none."""
 
     number = 0
 
 
-_spared = _Spared()
+_idle = _IdleThreads()
 
 
 @contextmanager
@@ -33,26 +33,26 @@ def one_thread(wanted: bool = True, *, strictly: bool = False) -> Iterator[None]
     Args:
         strictly: also within `all_threads`, so that no bit depends on the number of threads.
     """
-    before, spared = torch.get_num_threads(), _spared.number
+    before, idle = torch.get_num_threads(), _idle.number
     if not wanted or (before == 1 and not strictly):
         yield
         return
-    _spared.number = 0 if strictly else before
+    _idle.number = 0 if strictly else before
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        _spared.number = spared
+        _idle.number = idle
         torch.set_num_threads(before)
 
 
 @contextmanager
 def all_threads() -> Iterator[None]:
     """Within `one_thread`, use all threads again, unless it is strict."""
-    if not _spared.number:
+    if not _idle.number:
         yield
         return
-    torch.set_num_threads(_spared.number)
+    torch.set_num_threads(_idle.number)
     try:
         yield
     finally:
@@ -111,5 +111,5 @@ def prefetcher(make: Callable[[int], T], wanted: bool = True) -> Iterator[Prefet
 
 
 def _take_one_core() -> None:
-    torch.get_num_threads()  # what a thread asks for first is what others have set last
+    torch.get_num_threads()  # the first call in a thread takes over the number that others have set
     torch.set_num_threads(1)

@@ -28,7 +28,7 @@ DEFAULT_METHODS = ("orca", "orca+pf", "fixmatch-sigmoid", "fixmatch-sigmoid+pf")
 
 
 @dataclass(frozen=True)
-class Job:
+class DemoRun:
     """One run of the demo."""
 
     experiment: Experiment
@@ -44,7 +44,7 @@ def plan_demo(
     assignments: Sequence[str] = (),
     seeds: int = 1,
     first_seed: int = 0,
-) -> list[Job]:
+) -> list[DemoRun]:
     """The runs of a demo in their order: a SimCLR backbone before the methods that start from it.
 
     Args:
@@ -80,7 +80,7 @@ def plan_demo(
         len(splits) == 1,
         "Methods on different data cannot share a table: set data.* for all methods alike.",
     )
-    jobs: dict[RunFolder, Job] = {}
+    jobs: dict[RunFolder, DemoRun] = {}
     for seed in wanted:
         for experiment in named.values():
             seeded = replace(experiment, seed=seed)
@@ -90,11 +90,11 @@ def plan_demo(
                 start = replace(simclr, backbone=backbone, data=images, seed=seed)
                 start.check()
                 pretrained = folder_of(start, runs)
-                jobs.setdefault(pretrained, Job(start, pretrained, preset_name))
+                jobs.setdefault(pretrained, DemoRun(start, pretrained, preset_name))
                 weights = str(pretrained.path)
                 seeded = replace(seeded, backbone=replace(backbone, weights=weights))
             folder = folder_of(seeded, runs)
-            jobs[folder] = Job(seeded, folder, preset_name)
+            jobs[folder] = DemoRun(seeded, folder, preset_name)
     return list(jobs.values())
 
 
@@ -123,7 +123,7 @@ def _assign(experiments: dict[str, Experiment], assignment: str) -> dict[str, Ex
     return changed
 
 
-def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) -> Data:
+def run_demo(jobs: Sequence[DemoRun], page: Path, command: str, console: Console) -> Data:
     """Run what is not finished yet, print the table, write the page.
 
     Returns:
@@ -147,7 +147,7 @@ def run_demo(jobs: Sequence[Job], page: Path, command: str, console: Console) ->
     return data
 
 
-def weights_of(jobs: Sequence[Job]) -> str:
+def weights_of(jobs: Sequence[DemoRun]) -> str:
     """The pretrained weights that the first method starts from: a run of the demo, if not set."""
     first = next(job.experiment for job in jobs if job.experiment.method.traits.predicts)
     assert isinstance(first.backbone, BackboneSpec)
@@ -155,7 +155,7 @@ def weights_of(jobs: Sequence[Job]) -> str:
     return first.backbone.weights
 
 
-def _perform_all(jobs: Sequence[Job], loaded: dict[DataSpec, Data], console: Console) -> None:
+def _perform_all(jobs: Sequence[DemoRun], loaded: dict[DataSpec, Data], console: Console) -> None:
     """Run the jobs one after another under a bar each."""
     with progress_bars(console) as progress:
         for job in jobs:

@@ -56,7 +56,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Suite:
-    """Cases, and how their numbers are put together."""
+    """Cases, and the tables and figures of their numbers."""
 
     name: str
     title: str

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from protofission.core.errors import InputError, printable, require, unknown
-from protofission.system.json_files import parsed_json, read_json, typed
+from protofission.system.json_files import as_type, parse_json, read_json
 from protofission.system.plain_files import open_plain, read_plain
-from protofission.system.tensor_files import OURS, texts_of, unsealed
+from protofission.system.tensor_files import OURS, texts_of, unpack_tensors
 
 SHOWN = 3
 """Tensors of one kind that an error names."""
@@ -79,7 +79,7 @@ def read_card(source: str) -> dict[str, Any]:
     try:
         if path.is_dir():
             card = read_json(path / "experiment.json", dict[str, Any])
-            card["dataset"] = typed(card.get("data", {}), dict[str, Any], "data").get("dataset")
+            card["dataset"] = as_type(card.get("data", {}), dict[str, Any], "data").get("dataset")
         else:
             card = read_packed_card(path if path.exists() else packaged_weights()[source])
         return card if isinstance(card.get("backbone"), dict) else {}
@@ -101,7 +101,7 @@ def _read_bytes(file: Traversable) -> bytes:
 
 
 def _parse_card(texts: dict[str, str]) -> dict[str, Any]:
-    return typed(parsed_json(texts["card"]), dict[str, Any], "card")
+    return as_type(parse_json(texts["card"]), dict[str, Any], "card")
 
 
 def _read_run(folder: Path) -> dict[str, Tensor]:
@@ -130,7 +130,7 @@ def _read_safetensors(file: Traversable, remedy: str, *, ours: bool = False) -> 
         ours: whether it is known to be a file of ours.
     """
     try:
-        tensors, texts = unsealed(_read_bytes(file))
+        tensors, texts = unpack_tensors(_read_bytes(file))
         if ours or _is_ours(texts):
             check_texts(texts)
     except OSError as error:

@@ -23,7 +23,7 @@ from rich.text import Text
 from protofission.core import progress
 
 SPEAK_EVERY = 30.0
-"""Seconds between the lines that stand for a bar where there is no terminal."""
+"""Seconds between progress lines in a log, where there is no terminal for a bar."""
 
 
 def print_line(console: Console, text: str) -> None:

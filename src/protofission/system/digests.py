@@ -1,4 +1,4 @@
-"""Digests of contents: equal contents have equal digests, others do not."""
+"""Digests of bytes and arrays."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ know of processes, whether it looks at pairs, class means, entropies or all othe
 All processes hold the same loss, so each knows the gradient of every gathered row. It sends its
 own rows' gradient, times the number of processes, into its backbone; then the gradients of the
 parameters are averaged. Head: the mean of equal gradients. Backbone: the sum of all shares. Both
-are those of the whole batch. Batch norm alone sees a difference: each process normalises by its
+are those of the whole batch. Batch norm alone sees a difference: each process normalizes by its
 share, and the running statistics are averaged after every step.
 """
 
@@ -33,10 +33,10 @@ Value = TypeVar("Value")
 
 Precision = Literal["32", "bf16"]
 
-_PLACE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""The variables that tell a machine its place among several."""
+_PLACE_VARIABLES = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""Environment variables that tell a machine its place among several."""
 _LAUNCHER = "PROTOFISSION_LAUNCHER"
-"""The variable that tells a process the id of the one that launched it, if that was one of ours."""
+"""Environment variable with the id of the process that launched this one, if it was ours."""
 
 
 class Processes:
@@ -51,38 +51,38 @@ class Processes:
         return self.share.rank == 0
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Where the forward pass may run in a lower precision."""
+        """Context in which the forward pass may run in a lower precision."""
         return nullcontext()
 
-    def gathered(self, rows: Tensor) -> Tensor:
-        """The rows of all processes, one process after another, with their gradients."""
+    def gather(self, rows: Tensor) -> Tensor:
+        """Gather the rows of all processes in the order of ranks, with their gradients."""
         return rows
 
     def backward(self, loss: Tensor) -> None:
-        """The gradients of a loss that all processes have computed alike."""
+        """Compute the gradients of a loss that all processes have computed alike."""
         loss.backward()  # type: ignore[no-untyped-call]
 
     def average(self, *modules: nn.Module) -> None:
-        """The mean over processes of gradients and batch-norm statistics."""
+        """Average gradients and batch-norm statistics over processes."""
 
     def setup(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """The optimiser as the precision wants it."""
+        """Wrap the optimizer as the precision needs it."""
         return optimizer
 
-    def agreed(self, value: Value) -> Value:
-        """The first process's value, for all."""
+    def broadcast(self, value: Value) -> Value:
+        """Give the first process's value to all."""
         return value
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes are here."""
 
 
 ALONE = Processes()
 
 
 @contextmanager
-def _with_the_others() -> Iterator[None]:
-    """Where processes speak to each other: says in a sentence that one of them is gone."""
+def _lost_process_errors() -> Iterator[None]:
+    """Turn the error of a message to a process that has ended into an InputError."""
     try:
         yield
     except RuntimeError as error:
@@ -95,14 +95,14 @@ def _with_the_others() -> Iterator[None]:
 
 
 class _Gather(torch.autograd.Function):
-    """The rows of all processes; backward, one's own, as often as there are processes."""
+    """Gathers the rows of all processes; backward, the own rows' gradient times their number."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, together: Together) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, together: FabricProcesses) -> Tensor:
         ctx.share, ctx.rows = together.share, len(rows)
         everywhere = rows.new_empty(len(rows) * together.share.size, *rows.shape[1:])
         parts = list(everywhere.chunk(together.share.size))
-        with _with_the_others():
+        with _lost_process_errors():
             torch.distributed.all_gather(parts, rows.contiguous())
         return everywhere
 
@@ -112,8 +112,8 @@ class _Gather(torch.autograd.Function):
         return gradients[0][ctx.share.of(ctx.rows * size)] * size, None
 
 
-class Together(Processes):
-    """Processes, machines, devices and precisions as lightning-fabric has them."""
+class FabricProcesses(Processes):
+    """One or more processes, on devices and in precisions of lightning-fabric."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -121,22 +121,22 @@ class Together(Processes):
         self.device = fabric.device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Where the forward pass may run in a lower precision."""
+        """Context in which the forward pass may run in a lower precision."""
         return self.fabric.autocast()
 
-    def gathered(self, rows: Tensor) -> Tensor:
-        """The rows of all processes, one process after another, with their gradients."""
+    def gather(self, rows: Tensor) -> Tensor:
+        """Gather the rows of all processes in the order of ranks, with their gradients."""
         if self.share.size == 1:
             return rows
         return cast(Tensor, _Gather.apply(rows, self))  # type: ignore[no-untyped-call]
 
     def backward(self, loss: Tensor) -> None:
-        """The gradients of a loss that all processes have computed alike."""
+        """Compute the gradients of a loss that all processes have computed alike."""
         self.fabric.backward(loss)
 
     @torch.no_grad()
     def average(self, *modules: nn.Module) -> None:
-        """The mean over processes of gradients and batch-norm statistics, in one message."""
+        """Average gradients and batch-norm statistics over processes, in one message."""
         if self.share.size == 1:
             return
         every = nn.ModuleList(modules)
@@ -145,37 +145,37 @@ class Together(Processes):
             if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and norm.training:
                 values += [norm.get_buffer("running_mean"), norm.get_buffer("running_var")]
         flat = torch.cat([value.flatten().float() for value in values])
-        with _with_the_others():
+        with _lost_process_errors():
             flat = cast(Tensor, self.fabric.all_reduce(flat, reduce_op="mean"))
         parts = torch.split(flat, [value.numel() for value in values])
         for value, part in zip(values, parts, strict=True):
             value.copy_(part.view_as(value))
 
     def setup(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """The optimiser as the precision wants it."""
+        """Wrap the optimizer as the precision needs it."""
         return cast(torch.optim.Optimizer, self.fabric.setup_optimizers(optimizer))
 
-    def agreed(self, value: Value) -> Value:
-        """The first process's value, for all."""
-        with _with_the_others():
+    def broadcast(self, value: Value) -> Value:
+        """Give the first process's value to all."""
+        with _lost_process_errors():
             return self.fabric.broadcast(value)
 
     def wait(self) -> None:
-        """Until all processes are here."""
-        with _with_the_others():
+        """Wait until all processes are here."""
+        with _lost_process_errors():
             self.fabric.barrier()
 
 
-def launched(
+def launch_processes(
     processes: int = 1, nodes: int = 1, accelerator: str = "auto", precision: Precision = "32"
 ) -> Processes:
-    """The processes of a run, started here unless torchrun has started them.
+    """Start the processes of a run, unless torchrun has started them.
 
     Args:
-        processes: how many on this machine; on accelerators, one a device.
-        nodes: how many machines; each is told its rank and the first one's address by the
+        processes: number on this machine; with accelerators, one for each device.
+        nodes: number of machines; each is told its rank and the first one's address by the
             variables NODE_RANK, MASTER_ADDR and MASTER_PORT.
-        accelerator: "cpu", "cuda", or "auto" for the latter where it is there.
+        accelerator: "cpu", "cuda", or "auto" for cuda where there is one.
         precision: of the forward pass; the weights stay float32.
     """
     require(processes >= 1, f"processes = {processes} must be at least 1.")
@@ -190,7 +190,7 @@ def launched(
         precision == "32" or accelerator != "cpu",
         f"precision = {precision} wants an accelerator; on a CPU it is slower: use 32.",
     )
-    missing = [name for name in _PLACE if name not in os.environ]
+    missing = [name for name in _PLACE_VARIABLES if name not in os.environ]
     if "LOCAL_WORLD_SIZE" in os.environ:  # torchrun has started them, and knows best
         processes = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // processes
@@ -210,7 +210,7 @@ def launched(
         precision="32-true" if precision == "32" else "bf16-mixed",
     )
     _launch(fabric)
-    return Together(fabric)
+    return FabricProcesses(fabric)
 
 
 def _launch(fabric: Fabric) -> None:
@@ -236,8 +236,8 @@ def _launch(fabric: Fabric) -> None:
         os.environ.pop(_LAUNCHER, None)
 
 
-def device_named(accelerator: str) -> torch.device:
-    """Where one process computes: "cpu", "cuda", or "auto" for the latter where it is there."""
+def find_device(accelerator: str) -> torch.device:
+    """Find the device of one process: "cpu", "cuda", or "auto" for cuda where there is one."""
     if accelerator == "auto":
         accelerator = best_accelerator()
     require(

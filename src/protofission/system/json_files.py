@@ -1,4 +1,4 @@
-"""JSON of untrusted files as values of stated types; what does not fit is named by its place.
+"""Read JSON of untrusted files as values of given types; a refusal names the place.
 
 All JSON files of users, and those of ours that a user can edit, are read here.
 """
@@ -19,11 +19,11 @@ Value = TypeVar("Value")
 
 WORDS = {str: "a text", int: "a whole number", float: "a finite number", bool: "true or false"}
 LONGEST = 60
-"""Characters of a value that a refusal shows."""
+"""Most characters of a value in a refusal."""
 DEEPEST = 32
-"""Lists and objects inside each other."""
+"""Most levels of lists and objects inside each other."""
 MOST_BYTES = 2**26
-"""Of a JSON file, where nothing else is said."""
+"""Most bytes of a JSON file, by default."""
 
 
 def read_json(path: Path | str, wanted: type[Value], *, most: int = MOST_BYTES) -> Value:
@@ -33,10 +33,10 @@ def read_json(path: Path | str, wanted: type[Value], *, most: int = MOST_BYTES) 
         OSError: it cannot be read, is no plain file, or is larger than `most` bytes.
         InputError: it is no JSON, or does not fit; the caller says of what.
     """
-    return typed(parsed_json(read_plain(path, most)), wanted, "")
+    return as_type(parse_json(read_plain(path, most)), wanted, "")
 
 
-def parsed_json(content: bytes | str) -> Any:
+def parse_json(content: bytes | str) -> Any:
     """Parse JSON without NaN, infinities, keys that stand twice and deep nesting.
 
     Raises:
@@ -44,7 +44,10 @@ def parsed_json(content: bytes | str) -> Any:
     """
     try:
         value = json.loads(
-            content, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_once
+            content,
+            parse_constant=_refuse_constant,
+            parse_float=_parse_finite,
+            object_pairs_hook=_refuse_repeated_keys,
         )
         _check_depth(value)
     except (ValueError, RecursionError) as error:
@@ -53,21 +56,21 @@ def parsed_json(content: bytes | str) -> Any:
     return value
 
 
-def typed(value: Any, wanted: type[Value], place: str, *, nan: bool = False) -> Value:
-    """Check that a JSON value is one of a type, and give it as that.
+def as_type(value: Any, wanted: type[Value], place: str, *, nan: bool = False) -> Value:
+    """Check that a JSON value fits a type, and return it as a value of that type.
 
-    Types are scalars, Literals, T | None, int | float, tuple[T, ...], tuples of stated length,
+    Types are scalars, Literals, T | None, int | float, tuple[T, ...], tuples of fixed length,
     dict[str, T] and dataclasses. A dataclass is read from an object that has all of its fields and
     no others.
 
     Args:
-        place: what the value is called in a refusal.
+        place: name of the value in a refusal.
         nan: read null as NaN where a number is wanted, as `to_json` writes it.
     """
-    return cast(Value, _typed(value, wanted, place, nan))
+    return cast(Value, _as_type(value, wanted, place, nan))
 
 
-def _typed(value: Any, wanted: Any, place: str, nan: bool) -> Any:
+def _as_type(value: Any, wanted: Any, place: str, nan: bool) -> Any:
     origin, parts = get_origin(wanted), get_args(wanted)
     if wanted is Any:
         return value
@@ -76,35 +79,37 @@ def _typed(value: Any, wanted: Any, place: str, nan: bool) -> Any:
             return None
         kinds = [part for part in parts if part is not types.NoneType]
         own = next((kind for kind in kinds if type(value) is kind), kinds[-1])
-        return _typed(value, own, place, nan)
+        return _as_type(value, own, place, nan)
     if origin is Literal:
-        _fits(isinstance(value, str) and value in parts, f"one of {', '.join(parts)}", value, place)
+        _check_fit(
+            isinstance(value, str) and value in parts, f"one of {', '.join(parts)}", value, place
+        )
         return value
     if origin is tuple:
-        _fits(isinstance(value, list), "a list", value, place)
+        _check_fit(isinstance(value, list), "a list", value, place)
         if parts[-1] is Ellipsis:
             parts = parts[:1] * len(value)
-        _fits(len(value) == len(parts), f"a list of {len(parts)}", value, place)
-        return tuple(_typed(v, parts[i], f"{place}[{i}]", nan) for i, v in enumerate(value))
+        _check_fit(len(value) == len(parts), f"a list of {len(parts)}", value, place)
+        return tuple(_as_type(v, parts[i], f"{place}[{i}]", nan) for i, v in enumerate(value))
     if origin is dict or dataclasses.is_dataclass(wanted):
-        _fits(isinstance(value, dict), "an object", value, place)
+        _check_fit(isinstance(value, dict), "an object", value, place)
         if origin is dict:
-            return {k: _typed(v, parts[1], _inside(place, k), nan) for k, v in value.items()}
-        return _filled(value, wanted, place, nan)
+            return {k: _as_type(v, parts[1], _join_place(place, k), nan) for k, v in value.items()}
+        return _read_fields(value, wanted, place, nan)
     return _scalar(value, wanted, place, nan)
 
 
-def _filled(value: dict[str, Any], wanted: Any, place: str, nan: bool) -> Any:
+def _read_fields(value: dict[str, Any], wanted: Any, place: str, nan: bool) -> Any:
     kinds = field_types(wanted)
     names = [field.name for field in dataclasses.fields(wanted)]
     for name in names:
-        require(name in value, f"{_inside(place, name)} is missing.")
+        require(name in value, f"{_join_place(place, name)} is missing.")
     for name in value:
-        require(name in names, f"{_inside(place, name)} is not known.")
-    return wanted(**{n: _typed(value[n], kinds[n], _inside(place, n), nan) for n in names})
+        require(name in names, f"{_join_place(place, name)} is not known.")
+    return wanted(**{n: _as_type(value[n], kinds[n], _join_place(place, n), nan) for n in names})
 
 
-def fill(example: Value, value: Any, place: str) -> Value:
+def fill_fields(example: Value, value: Any, place: str) -> Value:
     """Copy a dataclass value with the fields that a JSON object has; the others stay.
 
     Fields that hold dataclasses are filled in the same way, from objects. A field that cannot be
@@ -113,20 +118,20 @@ def fill(example: Value, value: Any, place: str) -> Value:
     Raises:
         InputError: a field that the example does not have, or a value that is not of its type.
     """
-    _fits(isinstance(value, dict), "an object", value, place)
+    _check_fit(isinstance(value, dict), "an object", value, place)
     kind: Any = type(example)
     known = {field.name: field for field in dataclasses.fields(kind)}
     changes = {}
     for name, inner in value.items():
-        where = _inside(place, name)
+        where = _join_place(place, name)
         require(name in known, f"{where} is not known.")
         own = getattr(example, name)
         if dataclasses.is_dataclass(own):
-            changes[name] = fill(own, inner, where)
+            changes[name] = fill_fields(own, inner, where)
         elif known[name].init:
-            changes[name] = _typed(inner, field_types(kind)[name], where, nan=False)
+            changes[name] = _as_type(inner, field_types(kind)[name], where, nan=False)
         else:
-            _fits(inner == own, repr(own), inner, where)
+            _check_fit(inner == own, repr(own), inner, where)
     return cast(Value, dataclasses.replace(cast(Any, example), **changes))
 
 
@@ -134,39 +139,39 @@ def _scalar(value: Any, wanted: Any, place: str, nan: bool) -> Any:
     if nan and wanted is float and value is None:
         return math.nan
     number = wanted is float and type(value) is int and abs(value) < 2**53
-    _fits(type(value) is wanted or number, WORDS[wanted], value, place)
+    _check_fit(type(value) is wanted or number, WORDS[wanted], value, place)
     if wanted is int:
-        _fits(abs(value) < 2**63, "a whole number of 64 bits", value, place)
+        _check_fit(abs(value) < 2**63, "a whole number of 64 bits", value, place)
     if wanted is float:
         value = float(value)
-        _fits(math.isfinite(value), WORDS[wanted], value, place)
+        _check_fit(math.isfinite(value), WORDS[wanted], value, place)
     return value
 
 
-def _fits(condition: bool, wanted: str, value: Any, place: str) -> None:
-    if not condition:  # what is shown of a long list is made only then
+def _check_fit(condition: bool, wanted: str, value: Any, place: str) -> None:
+    if not condition:  # the repr of a long list takes time
         shown = printable(repr(value))[:LONGEST]
         raise InputError(f"{place or 'it'} must be {wanted}, not {shown}.")
 
 
-def _inside(place: str, name: str) -> str:
+def _join_place(place: str, name: str) -> str:
     shown = printable(name)[:LONGEST]
     return f"{place}.{shown}" if place else shown
 
 
-def _no_number(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        _no_number(text)
+        _refuse_constant(text)
     return number
 
 
 def _check_depth(value: Any) -> None:
-    """Refuse nesting over which a recursion would stumble."""
+    """Refuse values that are nested too deep for a recursion."""
     level, depth = [value], 0
     while level := [v for v in level if isinstance(v, dict | list)]:
         depth += 1
@@ -175,7 +180,7 @@ def _check_depth(value: Any) -> None:
         level = [i for v in level for i in (v.values() if isinstance(v, dict) else v)]
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key stands twice")
@@ -183,7 +188,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> str:
-    """JSON that every reader takes: a number that is not there is null, never NaN."""
+    """Write strict JSON, which every reader takes: NaN becomes null."""
     return json.dumps(_without_nan(value), indent=1, allow_nan=False)
 
 

@@ -9,12 +9,12 @@ from protofission.core.errors import require
 
 
 def path_of(given: Path | str) -> Path:
-    """A path with ~ written out; an empty text is refused, which would be the current folder."""
+    """Expand ~ in a path; an empty text, which would be the current folder, is refused."""
     require(given != "", "A path is empty: name a file or a folder; the current folder is '.'.")
     return Path(given).expanduser()
 
 
 def paths_of(given: Path | str | Iterable[Path | str]) -> list[Path]:
-    """One path or several."""
+    """Expand one path or several, as `path_of`."""
     several = [given] if isinstance(given, Path | str) else given
     return [path_of(each) for each in several]

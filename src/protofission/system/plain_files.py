@@ -1,7 +1,7 @@
-"""Files of users, opened with care: plain files only, and no more of them than is asked for.
+"""Open and read plain files only, and no more bytes than are asked for.
 
 A pipe or a socket would be waited for, a device may never end: all are refused as an OSError whose
-`strerror` says what is there, as for a file that cannot be opened.
+`strerror` names the kind, as for a file that cannot be opened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import overload
 
 APPENDED = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-"""How a file is opened that is added to, or that is a lock: never through a link."""
+"""Flags to open a lock, or a file to append to: never through a link."""
 KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",

@@ -42,7 +42,7 @@ class WorkerTask(Generic[Task, Result]):
     initargs: tuple[Any, ...]
     run: Callable[..., Result]
     arguments: Callable[[Task], tuple[Any, ...]]
-    """What `run` is called with; evaluated here when the task is handed over."""
+    """Arguments of `run`; computed in this process when the task is submitted."""
 
 
 def check_processes(processes: int) -> None:

@@ -1,4 +1,4 @@
-"""YAML of untrusted files as plain values, which `json_files.typed` gives a type."""
+"""YAML of untrusted files as plain values, which `json_files.as_type` gives a type."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 from protofission.core.errors import InputError
 from protofission.core.options import as_text, options, override
 from protofission.models.model import BODIES, BodySpec
-from protofission.system.json_files import parsed_json, typed
+from protofission.system.json_files import as_type, parse_json
 from protofission.training.experiment import Experiment
 from protofission.training.presets import preset, usual_preset
 from protofission.training.run_folder import RunFolder
@@ -57,7 +57,7 @@ def command_of_run(folder: RunFolder) -> Command:
     except InputError as error:
         raise InputError(f"{folder.path}: {error}") from None
     if (folder.path / "command.json").exists():
-        stated = folder.read("command.json", lambda text: typed(parsed_json(text), Command, ""))
+        stated = folder.read("command.json", lambda text: as_type(parse_json(text), Command, ""))
         with suppress(InputError):  # it names a preset or an option that is no more
             if stated.experiment() == experiment:
                 return stated

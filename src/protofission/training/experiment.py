@@ -21,7 +21,7 @@ from protofission.models.adapters import AdapterSpec
 from protofission.models.backbones import BackboneSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import BodySpec, find_body
-from protofission.system.json_files import fill, parsed_json, typed
+from protofission.system.json_files import as_type, fill_fields, parse_json
 from protofission.training.recipe import Recipe
 
 WEIGHTS = 3
@@ -93,10 +93,10 @@ class Experiment:
             InputError: a part is missing, or this version does not know an option or a value.
         """
         try:
-            plain = typed(parsed_json(content), dict[str, Any], "")
+            plain = as_type(parse_json(content), dict[str, Any], "")
             for part in dataclasses.fields(cls):
                 require(part.name in plain, f"{part.name} is missing.")
-            return fill(_example(plain), plain, "")
+            return fill_fields(_example(plain), plain, "")
         except InputError as error:
             why = str(error).removesuffix(".")
             raise InputError(
@@ -200,11 +200,11 @@ def experiment_of(name: str, **parts: Any) -> Experiment:
 
 def _example(plain: dict[str, Any]) -> Experiment:
     """The defaults of the method, split and backbone that an experiment in JSON names."""
-    name = typed(plain["name"], str, "name")
-    data = typed(plain["data"], dict[str, Any], "data")
-    split = typed(data.get("split"), dict[str, Any], "data.split")
-    named = spec_of(typed(split.get("name"), str, "data.split.name"))
-    backbone = typed(plain["backbone"], dict[str, Any], "backbone")
+    name = as_type(plain["name"], str, "name")
+    data = as_type(plain["data"], dict[str, Any], "data")
+    split = as_type(data.get("split"), dict[str, Any], "data.split")
+    named = spec_of(as_type(split.get("name"), str, "data.split.name"))
+    backbone = as_type(plain["backbone"], dict[str, Any], "backbone")
     adapts = "hidden" in backbone
     require(adapts or "blocks" in backbone, "backbone.blocks is missing.")
     return experiment_of(

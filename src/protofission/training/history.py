@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from protofission.system.json_files import typed
+from protofission.system.json_files import as_type
 from protofission.training.evaluate import Summary
 from protofission.training.loop import StepReport
 
@@ -78,22 +78,22 @@ class RunHistory:
 
 def epochs(plain: Any, place: str = "") -> list[Epoch]:
     """Epochs from JSON; those of earlier versions may lack what their summaries had not yet."""
-    rows = typed(plain, tuple[dict[str, Any], ...], place)
+    rows = as_type(plain, tuple[dict[str, Any], ...], place)
     return [
-        typed({**row, "summary": _whole(row.get("summary"))}, Epoch, f"{place}[{i}]", nan=True)
+        as_type({**row, "summary": _whole(row.get("summary"))}, Epoch, f"{place}[{i}]", nan=True)
         for i, row in enumerate(rows)
     ]
 
 
 def summary_of(plain: Any) -> Summary:
     """A summary from JSON; one of an earlier version may lack the scores of sub-classes."""
-    return typed(_whole(plain), Summary, "", nan=True)
+    return as_type(_whole(plain), Summary, "", nan=True)
 
 
 def history_from_json(plain: Any) -> RunHistory:
     """Read a run's history from JSON."""
-    found = typed(plain, dict[str, Any], "progress")
-    steps = typed(found.get("steps"), tuple[DoneStep, ...], "steps", nan=True)
+    found = as_type(plain, dict[str, Any], "progress")
+    steps = as_type(found.get("steps"), tuple[DoneStep, ...], "steps", nan=True)
     return RunHistory(epochs(found.get("history"), "history"), list(steps))
 
 

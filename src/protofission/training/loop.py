@@ -127,7 +127,7 @@ def forward(model: Model, batch: Batch, processes: Processes = ALONE) -> Output:
     """The outputs of a whole batch: features of one's own share, gathered, then the head."""
     with processes.autocast():
         features = model.backbone(batch.inputs)
-    features = processes.gathered(features.float())
+    features = processes.gather(features.float())
     if processes.share.size > 1:
         features = features[batch.layout.places(processes.share.size).to(features.device)]
     return cast(Output, model.head(features))

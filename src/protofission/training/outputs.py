@@ -75,4 +75,4 @@ def _embedded(model: Model, images: Tensor, plain: Plain, processes: Processes) 
         return features
     most = -(-len(images) // processes.share.size)
     padded = nn.functional.pad(features, (0, 0, 0, most - len(own)))
-    return processes.gathered(padded)[: len(images)]
+    return processes.gather(padded)[: len(images)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from protofission.core.errors import InputError, require
 from protofission.models.weight_files import packaged_weights, read_packed_card
-from protofission.system.tensor_files import sealed
+from protofission.system.tensor_files import pack_tensors
 from protofission.system.whole_files import write_whole
 from protofission.training.run_folder import RunFolder
 
@@ -47,7 +47,7 @@ def write_backbone(run: RunFolder, out: Path) -> dict[str, Any]:
         "protofission": environment["protofission"],
         "torch": environment["torch"],
     }
-    write_whole(out, sealed(tensors, card=json.dumps(card)))
+    write_whole(out, pack_tensors(tensors, card=json.dumps(card)))
     return card
 
 

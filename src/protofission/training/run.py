@@ -102,7 +102,7 @@ def perform(
                 saved = _saved(folder, data)
             except InputError as error:
                 refusal = str(error)
-        saved, refusal = processes.agreed((saved, refusal))
+        saved, refusal = processes.broadcast((saved, refusal))
         require(refusal is None, refusal or "")
         yield from _perform(experiment, data, folder, processes, save_every, saved, command)
 

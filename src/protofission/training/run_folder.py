@@ -19,10 +19,10 @@ from torch import Tensor
 
 from protofission.core.errors import InputError, require
 from protofission.models.weight_files import check_texts
-from protofission.system.json_files import MOST_BYTES, parsed_json, to_json, typed
+from protofission.system.json_files import MOST_BYTES, as_type, parse_json, to_json
 from protofission.system.partial_files import is_partial
 from protofission.system.plain_files import read_plain
-from protofission.system.tensor_files import DIGEST, sealed, unsealed
+from protofission.system.tensor_files import DIGEST, pack_tensors, unpack_tensors
 from protofission.system.whole_files import write_whole
 from protofission.training.evaluate import NO_SLOT, Predictions, Summary
 from protofission.training.history import (
@@ -114,7 +114,7 @@ class RunFolder:
             content = read_plain(self.path / "finished", MOST_BYTES)
         except FileNotFoundError:
             return {}
-        return typed(parsed_json(content), dict[str, str], "finished") if content else {}
+        return as_type(parse_json(content), dict[str, str], "finished") if content else {}
 
     def files(self) -> list[Path]:
         """All files of the folder but those that were being written when a process was killed."""
@@ -124,11 +124,11 @@ class RunFolder:
     def save_state(self, tensors: dict[str, Tensor], progress: RunHistory) -> None:
         """All that is needed to go on, in one file."""
         plain = to_json(dataclasses.asdict(progress))
-        self.write("state.safetensors", sealed(tensors, progress=plain))
+        self.write("state.safetensors", pack_tensors(tensors, progress=plain))
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         """The model's weights."""
-        self.write("weights.safetensors", sealed(weights))
+        self.write("weights.safetensors", pack_tensors(weights))
 
     def saved_state(self) -> tuple[dict[str, Tensor], RunHistory] | None:
         """What `save_state` saved, if it did."""
@@ -148,11 +148,11 @@ class RunFolder:
 
     def history(self) -> list[Epoch]:
         """The epochs of the run."""
-        return self.read("history.json", lambda content: epochs(parsed_json(content)))
+        return self.read("history.json", lambda content: epochs(parse_json(content)))
 
     def summary(self) -> Summary:
         """The numbers of the reported epoch."""
-        return self.read("metrics.json", lambda content: summary_of(parsed_json(content)))
+        return self.read("metrics.json", lambda content: summary_of(parse_json(content)))
 
     def predictions(self) -> Predictions:
         """The predictions of the reported epoch."""
@@ -165,13 +165,13 @@ class RunFolder:
 
 def _stated(content: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
     """An object that has all that is wanted of it, by dotted keys."""
-    found = typed(parsed_json(content), dict[str, Any], "")
+    found = as_type(parse_json(content), dict[str, Any], "")
     for key, kind in wanted.items():
         value: Any = found
         for name in key.split("."):
             require(isinstance(value, dict) and name in value, f"{key} is missing.")
             value = value[name]
-        typed(value, kind, key)
+        as_type(value, kind, key)
     return found
 
 
@@ -180,15 +180,15 @@ def _sha256(content: bytes) -> str:
 
 
 def _weights(content: bytes) -> dict[str, Tensor]:
-    tensors, texts = unsealed(content)
+    tensors, texts = unpack_tensors(content)
     check_texts(texts)
     return tensors
 
 
 def _state(content: bytes) -> tuple[dict[str, Tensor], RunHistory]:
-    tensors, texts = unsealed(content)
+    tensors, texts = unpack_tensors(content)
     check_texts(texts)
-    plain = parsed_json(texts["progress"])
+    plain = parse_json(texts["progress"])
     if DIGEST not in texts:  # an earlier version had one of the tensors alone
         require(plain["digest"] == _digest(tensors), "it is not as it was written.")
     return tensors, history_from_json(plain)

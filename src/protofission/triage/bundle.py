@@ -1,4 +1,4 @@
-"""A fitted model as a folder of plain files: all that is needed to use it, and to know it."""
+"""The bundle: a fitted model with its names and card, saved as a folder of plain files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protofission import __version__
 from protofission.core.errors import InputError, printable, require
 from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec, fetch
 from protofission.models.heads import sizes_of
-from protofission.system.json_files import typed
+from protofission.system.json_files import as_type
 from protofission.system.locks import LOCK_FILE, folder_lock
 from protofission.system.paths import path_of
 from protofission.system.whole_files import whole_file
@@ -24,45 +24,45 @@ from protofission.triage.bundle_card import card_lines, numbered_subclasses
 from protofission.triage.bundle_files import (
     FORMAT,
     MANIFEST,
+    EncoderReference,
     Manifest,
-    Reference,
     adapter_of,
     check_destination,
     check_numbers,
     contents,
-    digest,
     read_manifest,
     read_parts,
-    sealed,
+    seal_manifest,
+    sha256_hex,
     specs_of,
 )
-from protofission.triage.calibrated_model import JUDGED_AT_ONCE, Recognizer, Verdicts, judge
+from protofission.triage.calibrated_model import JUDGED_AT_ONCE, CalibratedModel, Verdicts, judge
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A recognizer, the names of what it recognises, its encoder's reference, and its card."""
+    """A calibrated model, the names of its classes, its encoder's reference, and its card."""
 
-    recognizer: Recognizer
+    calibrated_model: CalibratedModel
     class_names: tuple[str, ...]
     subclass_names: tuple[tuple[str, ...], ...]
-    """V of each class."""
+    """V names for each class."""
     cluster_names: tuple[str, ...]
-    """Of the heads for novel classes."""
+    """A name for each novel cluster."""
     encoder_spec: EncoderSpec
     """Kind, source and options of the encoder, as they were given."""
     encoder_facts: dict[str, Any]
-    """As `Encoder.describe` has it."""
+    """The output of `Encoder.describe`."""
     calibration: NDArray[np.float32]
     """ID scores of known images that were held out."""
     card: dict[str, Any]
     """How it was made and how good it is, in plain JSON values."""
     version: str = __version__
-    """Of the protofission that made it."""
+    """Version of the protofission that made it."""
 
     @staticmethod
     def of(
-        recognizer: Recognizer,
+        calibrated_model: CalibratedModel,
         class_names: Sequence[str],
         encoder_spec: EncoderSpec,
         encoder_facts: Mapping[str, Any],
@@ -72,14 +72,16 @@ class Bundle:
         subclass_names: Sequence[Sequence[str]] | None = None,
         cluster_names: Sequence[str] | None = None,
     ) -> Bundle:
-        """A bundle in which sub-classes and clusters are numbered where no names are given."""
-        novel = range(1, _clusters(recognizer) + 1)
+        """Make a bundle; sub-classes and clusters without names are numbered."""
+        novel = range(1, _clusters(calibrated_model) + 1)
         if subclass_names is None:
-            subclass_names = [numbered_subclasses(name, recognizer.slots) for name in class_names]
+            subclass_names = [
+                numbered_subclasses(name, calibrated_model.slots) for name in class_names
+            ]
         if cluster_names is None:
             cluster_names = [f"novel {i}" for i in novel]
         return Bundle(
-            recognizer,
+            calibrated_model,
             tuple(class_names),
             tuple(map(tuple, subclass_names)),
             tuple(cluster_names),
@@ -90,8 +92,8 @@ class Bundle:
         )
 
     def __post_init__(self) -> None:
-        known, slots = self.recognizer.num_seen, self.recognizer.slots
-        novel, names = _clusters(self.recognizer), self.class_names
+        known, slots = self.calibrated_model.num_seen, self.calibrated_model.slots
+        novel, names = _clusters(self.calibrated_model), self.class_names
         require(len(names) == known > 0, f"{len(names)} names for {known} classes: give one each.")
         require(len(set(names)) == known, "Two classes have the same name: rename one.")
         require(
@@ -102,9 +104,9 @@ class Bundle:
             len(self.cluster_names) == novel,
             f"{len(self.cluster_names)} names for {novel} novel clusters: give one each.",
         )
-        typed(self.encoder_facts.get("fingerprint"), str, "the encoder's fingerprint")
-        width = typed(self.encoder_facts.get("num_features"), int, "the encoder's num_features")
-        inputs = len(adapter_of(self.recognizer.model).mean)
+        as_type(self.encoder_facts.get("fingerprint"), str, "the encoder's fingerprint")
+        width = as_type(self.encoder_facts.get("num_features"), int, "the encoder's num_features")
+        inputs = len(adapter_of(self.calibrated_model.model).mean)
         require(
             width == inputs,
             f"The encoder gives {width} features, but the model takes {inputs}: give its own.",
@@ -114,23 +116,23 @@ class Bundle:
             scores.ndim == 1 and bool(np.isfinite(scores).all()),
             "The calibration is no list of finite numbers: give the ID scores.",
         )
-        check_numbers(self.recognizer.state_dict())
+        check_numbers(self.calibrated_model.state_dict())
 
     @property
     def fingerprint(self) -> str:
-        """Of all that is in it."""
-        return digest(self._manifest(contents(self.recognizer, self.calibration)))
+        """SHA-256 of the whole content."""
+        return sha256_hex(self._manifest(contents(self.calibrated_model, self.calibration)))
 
     def encoder(
         self, device: torch.device | None = None, *, allow_download: bool = False
     ) -> Encoder:
-        """The encoder that the model was fitted with.
+        """Load the encoder that the model was fitted with.
 
         Args:
-            allow_download: from the hub, if it is not on this machine.
+            allow_download: get it from the hub, if it is not on this machine.
 
         Raises:
-            InputError: if it is gone, or is another one now.
+            InputError: it is gone, or is another one now.
         """
         shown = printable(self.encoder_spec.source)
         try:
@@ -150,7 +152,7 @@ class Bundle:
         return loaded
 
     def predict_features(self, features: ArrayLike) -> Verdicts:
-        """The verdicts on images by their (N, D) features, as the encoder gives them."""
+        """Judge N images by their (N, D) features, as the encoder gives them."""
         width, array = self.encoder_facts["num_features"], np.asarray(features)
         require(
             array.ndim == 2 and array.shape[1] == width and array.dtype.kind in "fiu",
@@ -158,9 +160,9 @@ class Bundle:
             f"encoder: give (N, {width}) numbers.",
         )
         rows = torch.from_numpy(array.astype(np.float32))
-        device = self.recognizer.threshold.device
+        device = self.calibrated_model.threshold.device
         found = judge(
-            self.recognizer, (some.to(device) for some in torch.split(rows, JUDGED_AT_ONCE))
+            self.calibrated_model, (some.to(device) for some in torch.split(rows, JUDGED_AT_ONCE))
         )
         return Verdicts(*(column.cpu() for column in found))
 
@@ -170,7 +172,7 @@ class Bundle:
         If this is killed, the folder holds what it did before, or is refused as unfinished.
         """
         folder = path_of(folder)
-        parts = contents(self.recognizer, self.calibration)
+        parts = contents(self.calibrated_model, self.calibration)
         manifest = self._manifest(parts)
         check_destination(folder)
         try:
@@ -187,10 +189,10 @@ class Bundle:
 
     @staticmethod
     def load(folder: Path | str) -> Bundle:
-        """The bundle of a folder.
+        """Load the bundle of a folder.
 
         Raises:
-            InputError: if there is none, or not all of it is as it was saved.
+            InputError: there is none, or not all of it is as it was saved.
         """
         folder = path_of(folder)
         shown = printable(str(folder))
@@ -204,7 +206,7 @@ class Bundle:
         try:
             manifest = read_manifest(folder)
             if isinstance(manifest, Manifest):
-                return _of(manifest, folder)
+                return _read_bundle(manifest, folder)
         except InputError as wrong:
             raise InputError(
                 f"{shown} was edited or is damaged ({str(wrong).rstrip('.')}): fit the model "
@@ -217,7 +219,7 @@ class Bundle:
         return card_lines(self)
 
     def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
-        adapter, head = specs_of(self.recognizer.model)
+        adapter, head = specs_of(self.calibrated_model.model)
         kind = next((k for k, known in ENCODERS.items() if type(self.encoder_spec) is known), None)
         if kind is None:
             raise InputError(
@@ -230,18 +232,19 @@ class Bundle:
             format=FORMAT,
             protofission=self.version,
             known=len(self.class_names),
-            novel=sizes_of(self.recognizer.model.head).classes - self.recognizer.num_seen,
+            novel=sizes_of(self.calibrated_model.model.head).classes
+            - self.calibrated_model.num_seen,
             class_names=self.class_names,
             subclass_names=self.subclass_names,
             cluster_names=self.cluster_names,
             head=head,
             adapter=adapter,
-            encoder=Reference(kind, source, options, self.encoder_facts),
-            files={name: digest(content) for name, content in parts.items()},
+            encoder=EncoderReference(kind, source, options, self.encoder_facts),
+            files={name: sha256_hex(content) for name, content in parts.items()},
             card=self.card,
         )
         try:
-            return sealed(asdict(manifest))
+            return seal_manifest(asdict(manifest))
         except (TypeError, ValueError) as error:
             raise InputError(f"The card is not of plain JSON values ({error}): mend it.") from None
 
@@ -249,10 +252,10 @@ class Bundle:
 load = Bundle.load
 
 
-def _of(manifest: Manifest, folder: Path) -> Bundle:
-    recognizer, scores = read_parts(folder, manifest)
+def _read_bundle(manifest: Manifest, folder: Path) -> Bundle:
+    calibrated_model, scores = read_parts(folder, manifest)
     return Bundle(
-        recognizer,
+        calibrated_model,
         manifest.class_names,
         manifest.subclass_names,
         manifest.cluster_names,
@@ -264,6 +267,8 @@ def _of(manifest: Manifest, folder: Path) -> Bundle:
     )
 
 
-def _clusters(recognizer: Recognizer) -> int:
-    """Heads that stand for novel clusters."""
-    return (sizes_of(recognizer.model.head).classes - recognizer.num_seen) * recognizer.clusters
+def _clusters(calibrated_model: CalibratedModel) -> int:
+    """The number of heads that stand for novel clusters."""
+    return (
+        sizes_of(calibrated_model.model.head).classes - calibrated_model.num_seen
+    ) * calibrated_model.clusters

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def card_lines(bundle: Bundle) -> list[str]:
-    """The facts of a bundle's model, its classes and its card, line by line."""
-    recognizer, facts = bundle.recognizer, bundle.encoder_facts
-    adapter, head = specs_of(recognizer.model)
-    threshold = float(recognizer.threshold)
+    """Write the facts of a bundle's model, its classes and its card as lines."""
+    calibrated_model, facts = bundle.calibrated_model, bundle.encoder_facts
+    adapter, head = specs_of(calibrated_model.model)
+    threshold = float(calibrated_model.threshold)
     known, novel, side = len(bundle.class_names), len(bundle.cluster_names), facts.get("size", "?")
     clusters = f" and {novel} novel cluster{'s' * (novel != 1)}" if novel else ""
     model = {
@@ -28,7 +28,7 @@ def card_lines(bundle: Bundle) -> list[str]:
         "accepted": f"from an ID score of {threshold:.4g} on"
         if threshold > -math.inf
         else "every image",
-        "temperature of probabilities": float(recognizer.temperature),
+        "temperature of probabilities": float(calibrated_model.temperature),
         "held-out scores, kept to tell drift": len(bundle.calibration),
     }
     classes = {
@@ -39,7 +39,7 @@ def card_lines(bundle: Bundle) -> list[str]:
     }
     groups = [
         ("model", model),
-        ("classes", classes if recognizer.slots > 1 else list(classes)),
+        ("classes", classes if calibrated_model.slots > 1 else list(classes)),
         ("novel clusters", list(bundle.cluster_names)),
         *bundle.card.items(),
     ]
@@ -48,7 +48,7 @@ def card_lines(bundle: Bundle) -> list[str]:
         f"{bundle.version}."
     ]
     for title, group in groups:
-        inside = _indented(group, "  ")
+        inside = _indent(group, "  ")
         lines += ["", title[:1].upper() + title[1:], *inside] if inside else []
     return [printable(line) for line in lines]
 
@@ -58,14 +58,14 @@ def numbered_subclasses(name: str, slots: int) -> tuple[str, ...]:
     return tuple(f"{name} / {number}" for number in range(1, slots + 1))
 
 
-def _indented(value: Any, indent: str) -> list[str]:
-    """A line for each part of a card; the parts of a part are indented."""
+def _indent(value: Any, indent: str) -> list[str]:
+    """Write the parts of a card as lines; the parts of a part are indented further."""
     if not isinstance(value, dict):
         parts = value if isinstance(value, list) else [value]
         return [f"{indent}{_text(part)}" for part in parts if part is not None]
     lines = []
     for key, part in value.items():
-        inside = _indented(part, f"{indent}  ")
+        inside = _indent(part, f"{indent}  ")
         if isinstance(part, dict | list) and inside:
             lines += [f"{indent}{key}:", *inside]
         elif inside:

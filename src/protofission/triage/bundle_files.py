@@ -1,4 +1,4 @@
-"""The files of a bundle: what they hold, and one strict way to read them. None is run."""
+"""The files of a bundle: their content, and a strict reader that runs no code from them."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from protofission.models.encoders import ENCODERS, EncoderSpec
 from protofission.models.heads import HeadSpec, spec_of
 from protofission.models.model import Model
 from protofission.models.weight_files import first_few
-from protofission.system.json_files import parsed_json, to_json, typed
+from protofission.system.json_files import as_type, parse_json, to_json
 from protofission.system.locks import LOCK_FILE
 from protofission.system.partial_files import is_partial
 from protofission.system.plain_files import read_plain
-from protofission.triage.calibrated_model import Recognizer
+from protofission.triage.calibrated_model import CalibratedModel
 
 FORMAT = 1
 MANIFEST, MODEL, CALIBRATION = "bundle.json", "model.safetensors", "calibration.npy"
 PARTS = (MODEL, CALIBRATION)
 MOST_BYTES = 2**26
-"""Of bundle.json."""
+"""Largest size of bundle.json."""
 MOST = 2**20
 """Classes, prototypes of a class, or features: more are refused before room is made for them."""
 
 
 @dataclass(frozen=True)
-class Reference:
-    """The encoder of a bundle: how it is loaded, and what it was."""
+class EncoderReference:
+    """The encoder of a bundle: kind, source and options to load it, and facts to check it by."""
 
     kind: str
     source: str
     options: dict[str, Any]
     describe: dict[str, Any]
-    """As `Encoder.describe` has it."""
+    """The output of `Encoder.describe`."""
 
     def spec(self) -> EncoderSpec:
-        """Its specification."""
+        """The specification that loads it."""
         if self.kind not in ENCODERS:
             raise unknown("encoder", self.kind, ENCODERS)
         fields = {**self.options, "source": self.source}
-        return typed(fields, ENCODERS[self.kind], "encoder.options")
+        return as_type(fields, ENCODERS[self.kind], "encoder.options")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What bundle.json holds."""
+    """The content of bundle.json."""
 
     format: int
     protofission: str
@@ -71,9 +71,9 @@ class Manifest:
     cluster_names: tuple[str, ...]
     head: HeadSpec
     adapter: AdapterSpec
-    encoder: Reference
+    encoder: EncoderReference
     files: dict[str, str]
-    """The SHA-256 of each."""
+    """SHA-256 of each file."""
     card: dict[str, Any]
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class Manifest:
         )
         self.head.check()
         require(self.head.entry.can_bundle, f"a {self.head.kind} head is not for bundles.")
-        inputs = typed(self.encoder.describe.get("num_features"), int, "num_features")
+        inputs = as_type(self.encoder.describe.get("num_features"), int, "num_features")
         for name, size, least in (
             ("known", self.known, 1),
             ("novel", self.novel, 0),
@@ -96,7 +96,7 @@ class Manifest:
             require(least <= size <= MOST, f"{name} = {size} must be from {least} to {MOST}.")
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the recognizer's tensors, by name, without making room for them."""
+        """Shapes of the calibrated model's tensors by name, without allocating them."""
         inputs, heads = self.encoder.describe["num_features"], self.known + self.novel
         found: dict[str, tuple[int, ...]] = {"temperature": (), "threshold": ()}
         found |= dict.fromkeys(("model.backbone.mean", "model.backbone.deviation"), (inputs,))
@@ -107,13 +107,13 @@ class Manifest:
         head = self.head.entry.shapes(self.head, widths[-1], heads)
         return found | {f"model.head.{name}": shape for name, shape in head.items()}
 
-    def recognizer(self) -> Recognizer:
-        """The recognizer, before its tensors are loaded."""
+    def calibrated_model(self) -> CalibratedModel:
+        """Build the calibrated model, before its tensors are loaded."""
         generator = torch.Generator()
         body = self.adapter.build(self.encoder.describe["num_features"], generator)
         heads = self.known + self.novel
         head = self.head.build(body.num_features, heads, self.known, generator)
-        return Recognizer(Model(body, head), self.known, clusters=bool(self.cluster_names))
+        return CalibratedModel(Model(body, head), self.known, clusters=bool(self.cluster_names))
 
 
 def adapter_of(model: Model) -> Adapter:
@@ -125,15 +125,15 @@ def adapter_of(model: Model) -> Adapter:
 
 
 def specs_of(model: Model) -> tuple[AdapterSpec, HeadSpec]:
-    """Specs that build a model anew; how its training began is no matter."""
+    """The specs that build the same model; the start of its training is left out."""
     return adapter_of(model).spec, spec_of(model.head)
 
 
-def contents(recognizer: Recognizer, scores: NDArray[np.float32]) -> dict[str, bytes]:
+def contents(calibrated_model: CalibratedModel, scores: NDArray[np.float32]) -> dict[str, bytes]:
     """The files beside bundle.json, by name."""
     tensors = {
         name: value.detach().cpu().float().contiguous()
-        for name, value in recognizer.state_dict().items()
+        for name, value in calibrated_model.state_dict().items()
     }
     numbers = scores.astype("<f4")
     return {
@@ -143,47 +143,47 @@ def contents(recognizer: Recognizer, scores: NDArray[np.float32]) -> dict[str, b
 
 
 def read_manifest(folder: Path) -> Manifest | int:
-    """What bundle.json says, or of which newer format it is."""
-    content = parsed_json(_read(folder / MANIFEST, MOST_BYTES))
+    """Read bundle.json; return its format instead, if that is a newer one."""
+    content = parse_json(_read(folder / MANIFEST, MOST_BYTES))
     made_as = content.get("format") if isinstance(content, dict) else None
     if isinstance(made_as, int) and made_as > FORMAT:
         return made_as
     seal = content.pop("seal", None) if isinstance(content, dict) else None
-    manifest = typed(content, Manifest, "")
+    manifest = as_type(content, Manifest, "")
     require(seal == _seal(content), f"{MANIFEST} is not as it was saved.")
     return manifest
 
 
-def sealed(content: dict[str, Any]) -> bytes:
-    """A manifest as a file, with a digest of itself in it."""
+def seal_manifest(content: dict[str, Any]) -> bytes:
+    """Write a manifest as JSON, with a digest of itself in it."""
     plain = json.loads(to_json(content))
     return to_json({**plain, "seal": _seal(plain)}).encode()
 
 
 def _seal(content: Any) -> str:
-    return digest(json.dumps(content, sort_keys=True).encode())
+    return sha256_hex(json.dumps(content, sort_keys=True).encode())
 
 
-def read_parts(folder: Path, manifest: Manifest) -> tuple[Recognizer, NDArray[np.float32]]:
-    """The recognizer and the scores, if the files are those that were saved."""
+def read_parts(folder: Path, manifest: Manifest) -> tuple[CalibratedModel, NDArray[np.float32]]:
+    """Read the calibrated model and the held-out scores, if their files are as they were saved."""
     parts = {name: _read(folder / name) for name in PARTS}
     for name, content in parts.items():
-        require(digest(content) == manifest.files[name], f"{name} is not as it was saved.")
+        require(sha256_hex(content) == manifest.files[name], f"{name} is not as it was saved.")
     try:
         tensors = load_tensors(parts[MODEL])
-    except Exception:  # whatever a reader says to bytes that are none of its own
+    except Exception:  # the reader raises many kinds
         raise InputError(f"{MODEL} is no safetensors file.") from None
     wanted = {name: (shape, torch.float32) for name, shape in manifest.shapes().items()}
     found = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
     odd = sorted(name for name in wanted | found if wanted.get(name) != found.get(name))
     require(not odd, f"the tensors {first_few(odd)} do not fit the model.")
-    recognizer = manifest.recognizer()
-    recognizer.load_state_dict(tensors)
-    return recognizer, _scores(parts[CALIBRATION])
+    calibrated_model = manifest.calibrated_model()
+    calibrated_model.load_state_dict(tensors)
+    return calibrated_model, _scores(parts[CALIBRATION])
 
 
 def _scores(content: bytes) -> NDArray[np.float32]:
-    """The numbers of an .npy file that has exactly the header that we write."""
+    """Read an .npy file that has exactly the header that `contents` writes."""
     count = max(0, len(content) - len(npy_header("<f4", (0,)))) // 4
     header = npy_header("<f4", (count,))
     require(
@@ -222,7 +222,7 @@ def check_destination(folder: Path) -> None:
 
 def _is_bundle(folder: Path) -> bool:
     try:
-        content = parsed_json(_read(folder / MANIFEST, MOST_BYTES))
+        content = parse_json(_read(folder / MANIFEST, MOST_BYTES))
     except InputError:
         return False
     return isinstance(content, dict) and {"format", "protofission", "files"} <= set(content)
@@ -237,6 +237,6 @@ def _read(path: Path, most: int | None = None) -> bytes:
         raise InputError(f"{path.name} cannot be read: {error.strerror or error}.") from None
 
 
-def digest(content: bytes) -> str:
-    """The SHA-256."""
+def sha256_hex(content: bytes) -> str:
+    """SHA-256 as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()

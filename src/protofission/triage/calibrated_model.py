@@ -1,4 +1,4 @@
-"""A fitted model: features in; class, probability, sub-class, ID score and decision out."""
+"""The calibrated model: class, probability, sub-class, ID score and decision from features."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from protofission.models.model import Model
 DECISIONS = ("accept", "reject", "novel")
 ACCEPT, REJECT, NOVEL = range(3)
 JUDGED_AT_ONCE = 4096
-"""Rows of features that a recognizer judges at once."""
+"""Rows of features in one forward pass."""
 
 
 class Verdicts(NamedTuple):
-    """What a model says of N images."""
+    """Outputs of a calibrated model for N images."""
 
     probs: Tensor
-    """(N, S): calibrated probabilities of the known classes, given that it is one of them."""
+    """(N, S): calibrated probabilities of the known classes, if the image is of one."""
     classes: Tensor
     """(N,): the likeliest known class."""
     subclasses: Tensor
-    """(N,): the prototype of that class that is nearest."""
+    """(N,): the nearest prototype of that class."""
     id_scores: Tensor
     """(N,): higher is more like a known class."""
     decisions: Tensor
-    """(N,): places in DECISIONS."""
+    """(N,): indices into DECISIONS."""
     clusters: Tensor
-    """(N,): the novel cluster of an image that is novel, NO_CLASS of others."""
+    """(N,): the novel cluster where the decision is NOVEL, else NO_CLASS."""
 
 
-class Recognizer(nn.Module):
+class CalibratedModel(nn.Module):
     """A model with a temperature and a threshold: features of the encoder in, verdicts out.
 
     An image's ID score is its highest logit among known classes; where there are heads for novel
@@ -70,7 +70,7 @@ class Recognizer(nn.Module):
 
     @property
     def slots(self) -> int:
-        """V."""
+        """V, the prototypes of a class."""
         return sizes_of(self.model.head).slots
 
     def forward(self, features: Tensor) -> Verdicts:
@@ -100,15 +100,15 @@ class Recognizer(nn.Module):
 
 
 @torch.no_grad()
-def judge(recognizer: Recognizer, chunks: Iterable[Tensor]) -> Verdicts:
+def judge(calibrated_model: CalibratedModel, chunks: Iterable[Tensor]) -> Verdicts:
     """Judge many images by chunks of their features."""
-    found = [recognizer(some) for some in chunks]
+    found = [calibrated_model(some) for some in chunks]
     return Verdicts(*(torch.cat(column) for column in zip(*found, strict=True)))
 
 
-def slot_use(recognizer: Recognizer, verdicts: Verdicts) -> Tensor:
+def slot_use(calibrated_model: CalibratedModel, verdicts: Verdicts) -> Tensor:
     """(S, V): the number of accepted images that each prototype claims."""
-    accepted, slots = verdicts.decisions == ACCEPT, recognizer.slots
+    accepted, slots = verdicts.decisions == ACCEPT, calibrated_model.slots
     places = verdicts.classes[accepted] * slots + verdicts.subclasses[accepted]
-    size = recognizer.num_seen * slots
+    size = calibrated_model.num_seen * slots
     return torch.bincount(places, minlength=size).view(-1, slots)

@@ -9,23 +9,23 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from protofission.core.conformal import Guarantee, guarantee, images_needed
+from protofission.core.conformal import Guarantee, fewest_images, guarantee
 from protofission.core.rng import step_rng
 from protofission.core.temperature import best_temperature
 from protofission.data.image_sets import Labels
-from protofission.triage.calibrated_model import Recognizer
+from protofission.triage.calibrated_model import CalibratedModel
 
 Ints = NDArray[np.int64]
 
 
 class HeldOut(NamedTuple):
-    """Places among the labeled images."""
+    """Indices of the labeled images, by use."""
 
     training: Ints
     choosing: Ints
-    """Set the temperature, and choose between models."""
+    """Images that set the temperature and choose between models."""
     calibrating: Ints
-    """Set the threshold."""
+    """Images that set the threshold."""
 
 
 def hold_out(
@@ -34,9 +34,9 @@ def hold_out(
     """Hold out a share of the labels, or as many as `keep` wants, but half of all at most.
 
     Args:
-        apart: a third of them chooses and the others calibrate; else all of them do both.
+        apart: use a third to choose and the others to calibrate; else all for both.
     """
-    wanted = math.ceil((1.5 if apart else 1) * images_needed(keep))
+    wanted = math.ceil((1.5 if apart else 1) * fewest_images(keep))
     held = _held_out_mask(labels, max(math.ceil(share * len(labels)), wanted), seed)
     training, out = np.flatnonzero(~held), np.flatnonzero(held)
     if not apart:
@@ -47,7 +47,7 @@ def hold_out(
 
 
 def _held_out_mask(labels: Labels, wanted: int, seed: int) -> NDArray[np.bool_]:
-    """(L,): which labels are held out: of each class its share, and at least one stays."""
+    """(L,): mask of the held-out labels: a share of each class, of which at least one stays."""
     counts = np.bincount(labels)
     order = torch.randperm(len(labels), generator=step_rng(seed, 0, "held-out labels")).numpy()
     order = order[np.argsort(labels[order], kind="stable")]
@@ -61,9 +61,13 @@ def _held_out_mask(labels: Labels, wanted: int, seed: int) -> NDArray[np.bool_]:
 
 
 def calibrate(
-    recognizer: Recognizer, logits: ArrayLike, labels: Labels, id_scores: ArrayLike, keep: float
+    calibrated_model: CalibratedModel,
+    logits: ArrayLike,
+    labels: Labels,
+    id_scores: ArrayLike,
+    keep: float,
 ) -> Guarantee:
-    """Set a recognizer's temperature and threshold by images that it did not learn from.
+    """Set temperature and threshold of a model, by images that it did not learn from.
 
     Where too few images are held out to promise `keep`, every image is accepted; with clusters,
     those that are nearer to a known class than to a cluster.
@@ -74,10 +78,10 @@ def calibrate(
         keep: the share of known images that is to be accepted.
 
     Returns:
-        What the threshold promises.
+        The guarantee of the threshold.
     """
     promised = guarantee(id_scores, keep)
-    unpromised = 0.0 if recognizer.clusters else -math.inf
-    recognizer.temperature.fill_(best_temperature(logits, labels))
-    recognizer.threshold.fill_(promised.threshold if promised.rank else unpromised)
+    otherwise = 0.0 if calibrated_model.clusters else -math.inf
+    calibrated_model.temperature.fill_(best_temperature(logits, labels))
+    calibrated_model.threshold.fill_(promised.threshold if promised.rank else otherwise)
     return promised

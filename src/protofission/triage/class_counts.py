@@ -14,9 +14,9 @@ from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import TrainingData
 
 COUNTED = 4000
-"""Images of the pool, and labeled ones, that are looked at to count."""
+"""Most images of the pool, and most labeled ones, by which classes are counted."""
 MOST_PARTS = 10
-"""Sub-classes that a class may be found to have."""
+"""Most sub-classes of a class."""
 
 
 def count_novel_classes(

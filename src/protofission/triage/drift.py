@@ -1,4 +1,4 @@
-"""Whether new images are still like those that a model was fitted to."""
+"""Compare new images with those that a model was calibrated on."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Any
 import numpy as np
 
 from protofission.core.errors import printable, require
-from protofission.core.number_words import images as counted
+from protofission.core.number_words import images as images_text
 from protofission.core.number_words import percent
 from protofission.core.progress import Progress
 from protofission.core.score_drift import Drift, drift_test
 from protofission.system.paths import path_of, paths_of
 from protofission.triage.calibrated_model import ACCEPT, DECISIONS
-from protofission.triage.prediction_blocks import Work
+from protofission.triage.prediction_blocks import PredictionJob
 
 
 @dataclass(frozen=True)
 class ClassShare:
-    """How frequent a class is."""
+    """Frequency of a class among accepted new images, and among the labeled ones of the fit."""
 
     name: str
     labeled: float | None
-    """Among the labeled images of the fit; none where the bundle's card does not say."""
+    """Share of the labeled images of the fit; none where the bundle's card has no counts."""
     found: int
-    """New images that are accepted as it."""
+    """New images that are accepted as this class."""
     accepted: int
-    """New images that are accepted."""
+    """New images that are accepted as any class."""
 
     def line(self) -> str:
-        """In plain words."""
+        """The shares as a sentence."""
         before = "" if self.labeled is None else f", {percent(self.labeled)} of the labeled ones"
         return (
-            f"{printable(self.name)}: {self.found:,} of {counted(self.accepted, 'accepted')} "
+            f"{printable(self.name)}: {self.found:,} of {images_text(self.accepted, 'accepted')} "
             f"({percent(self.found / self.accepted)}){before}."
         )
 
@@ -48,13 +48,13 @@ class DriftReport:
 
     scores: Drift
     classes: tuple[ClassShare, ...]
-    """None where no new image is accepted."""
+    """Empty where no new image is accepted."""
     errors: int
     """Images that could not be read."""
 
     def lines(self) -> list[str]:
-        """In plain words, the verdict first."""
-        errors = [f"{counted(self.errors)} cannot be read."] if self.errors else []
+        """The report as sentences, the verdict first."""
+        errors = [f"{images_text(self.errors)} cannot be read."] if self.errors else []
         shares = (share.line() for share in self.classes)
         return [self.scores.sentence(), self.scores.rejections(), *errors, *shares]
 
@@ -73,11 +73,11 @@ def drift(
         model: the folder of a model, as `fit` writes it.
         images: as `predict` takes them.
         processes: how many compute, as for `predict`.
-        progress: called with the images that are done, and all.
-        allow_download: of the model's encoder from the hub, if it is not on this machine.
+        progress: called with the number of images done, and of all.
+        allow_download: get the encoder from the hub, if it is not on this machine.
     """
-    work = Work.of(path_of(model), paths_of(images), processes, allow_download)
-    bundle = work.predictor.bundle
+    job = PredictionJob.of(path_of(model), paths_of(images), processes, allow_download)
+    bundle = job.predictor.bundle
     require(
         len(bundle.calibration) > 0,
         f"{printable(str(model))} keeps no scores of held-out images to compare with: fit "
@@ -86,21 +86,21 @@ def drift(
     scores: list[float] = []
     accepted: Counter[str] = Counter()
     reasons: list[str] = []
-    with closing(work.rows(progress=progress)) as blocks:
+    with closing(job.rows(progress=progress)) as blocks:
         for rows in blocks:
             scores += [row.id_score for row in rows if row.id_score is not None]
             reasons += [row.error for row in rows if row.id_score is None]
             accepted.update(row.class_name for row in rows if row.decision == DECISIONS[ACCEPT])
     require(
         len(scores) > 0,
-        f"{counted(len(reasons))} cannot be read, and there are no others "
+        f"{images_text(len(reasons))} cannot be read, and there are no others "
         f"({printable(next(iter(reasons), ''))}): give some that can.",
     )
-    labeled = _labeled(bundle.card)
+    labeled = _labeled_counts(bundle.card)
     total, known = accepted.total(), sum(labeled.get(name, 0) for name in bundle.class_names)
     new = np.array(scores, np.float32)  # as the held-out scores are, so that ties are ties
     return DriftReport(
-        drift_test(bundle.calibration, new, float(bundle.recognizer.threshold)),
+        drift_test(bundle.calibration, new, float(bundle.calibrated_model.threshold)),
         tuple(
             ClassShare(name, labeled.get(name, 0) / known if known else None, accepted[name], total)
             for name in bundle.class_names
@@ -110,8 +110,8 @@ def drift(
     )
 
 
-def _labeled(card: dict[str, Any]) -> dict[str, int]:
-    """The labeled images of each class, if the card of a fit has them."""
+def _labeled_counts(card: dict[str, Any]) -> dict[str, int]:
+    """The number of labeled images of each class, if the card of a fit has it."""
     data = card.get("data")
     found = data.get("labeled") if isinstance(data, dict) else None
     counts = found if isinstance(found, dict) else {}

@@ -32,7 +32,7 @@ from protofission.models.model import Model
 from protofission.triage.calibrated_model import (
     ACCEPT,
     JUDGED_AT_ONCE,
-    Recognizer,
+    CalibratedModel,
     Verdicts,
     judge,
     slot_use,
@@ -68,7 +68,7 @@ class PrototypeFissionClassifier(
             known class is rejected, and that is all.
         prototypes: V, the prototypes of a class.
         width: features that `transform` gives.
-        steps: of training.
+        steps: training steps.
         keep: the share of rows of known classes that is to be accepted; fresh rows like the labeled
             ones are, on average over fits; with 20 held-out labels one fit is off by 0.05 or so.
             Fewer than 1 / (1 - keep) - 1 of them cannot promise it: then a warning is given, and
@@ -89,7 +89,7 @@ class PrototypeFissionClassifier(
         subclass_usage_: (classes, prototypes), the share of each prototype in the accepted rows of
             its class, of all rows that `fit` got; 0 for a class of which none was accepted.
         mean_, scale_: of the features; rows are standardized first.
-        recognizer_: what judges standardized rows, a torch module.
+        calibrated_model_: the `CalibratedModel` of standardized rows, a torch module.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
     """
 
@@ -148,10 +148,12 @@ class PrototypeFissionClassifier(
             own = labeled[held.training].float(), classes[held.training]
             model = self._train(*own, pool.float(), seed)
             clusters = self.n_novel_ > 0
-            self.recognizer_ = Recognizer(model, len(self.classes_), clusters=clusters).double()
+            self.calibrated_model_ = CalibratedModel(
+                model, len(self.classes_), clusters=clusters
+            ).double()
             _fold_standardization(cast(Adapter, model.backbone))
             self._calibrate(labeled[held.calibrating], labels[held.calibrating])
-            use = slot_use(self.recognizer_, self._judge(rows)).double()
+            use = slot_use(self.calibrated_model_, self._judge(rows)).double()
             self.subclass_usage_ = (use / use.sum(1, keepdim=True).clamp_min(1)).numpy()
         return self
 
@@ -174,7 +176,7 @@ class PrototypeFissionClassifier(
 
     def decision_function(self, X: ArrayLike) -> Floats:  # noqa: N803
         """(n, classes): logarithms of the probabilities; of two classes (n,), that of the odds."""
-        logits = self._logits(self._rows(X)) / self.recognizer_.temperature
+        logits = self._logits(self._rows(X)) / self.calibrated_model_.temperature
         if len(self.classes_) == 2:
             return cast(Floats, (logits[:, 1] - logits[:, 0]).numpy())
         return cast(Floats, logits.log_softmax(-1).numpy())
@@ -198,7 +200,7 @@ class PrototypeFissionClassifier(
     def transform(self, X: ArrayLike) -> Floats:  # noqa: N803
         """(n, width): the features in which rows are compared with prototypes."""
         rows = self._rows(X)
-        return cast(Floats, compute_rows(self.recognizer_.model.backbone, rows).numpy())
+        return cast(Floats, compute_rows(self.calibrated_model_.model.backbone, rows).numpy())
 
     def score(
         self,
@@ -219,7 +221,7 @@ class PrototypeFissionClassifier(
 
     @property
     def _n_features_out(self) -> int:
-        return self.recognizer_.model.backbone.num_features
+        return self.calibrated_model_.model.backbone.num_features
 
     def _check_options(self) -> None:
         for name, least in {"n_novel": 0, "prototypes": 1, "width": 1, "steps": 1}.items():
@@ -242,7 +244,7 @@ class PrototypeFissionClassifier(
         )
 
     def _unlabeled_in(self, targets: NDArray[Any]) -> Bools:
-        """(n,): which labels are none."""
+        """(n,): mask of the rows without a label."""
         return np.asarray((targets == self.unlabeled) | (targets == str(self.unlabeled)), bool)
 
     def _rows(self, X: ArrayLike) -> Tensor:  # noqa: N803
@@ -272,9 +274,9 @@ class PrototypeFissionClassifier(
         logits, scores = np.zeros((0, len(self.classes_))), np.zeros(0)
         if len(labels):
             logits, scores = self._logits(rows).numpy(), self._judge(rows).id_scores.numpy()
-        promised = calibrate(self.recognizer_, logits, labels, scores, float(self.keep))
-        self.temperature_ = float(self.recognizer_.temperature)
-        self.threshold_ = float(self.recognizer_.threshold)
+        promised = calibrate(self.calibrated_model_, logits, labels, scores, float(self.keep))
+        self.temperature_ = float(self.calibrated_model_.temperature)
+        self.threshold_ = float(self.calibrated_model_.threshold)
         if not promised.rank:
             then = (
                 "novel is what is nearest to a novel class" if self.n_novel_ else "none is rejected"
@@ -288,17 +290,17 @@ class PrototypeFissionClassifier(
 
     def _logits(self, rows: Tensor) -> Tensor:
         """(n, classes): of the known classes, before the temperature."""
-        model, known = self.recognizer_.model, len(self.classes_)
+        model, known = self.calibrated_model_.model, len(self.classes_)
         return compute_rows(lambda some: model(some).logits[:, :known], rows)
 
     def _judge(self, rows: Tensor) -> Verdicts:
         with row_by_row():
-            return judge(self.recognizer_, torch.split(rows, JUDGED_AT_ONCE))
+            return judge(self.calibrated_model_, torch.split(rows, JUDGED_AT_ONCE))
 
 
 @torch.no_grad()
 def _fold_standardization(adapter: Adapter) -> None:
-    """Let an adapter's linear map do what its mean and deviation did, which become 0 and 1."""
+    """Fold an adapter's mean and deviation into its linear map; they become 0 and 1."""
     layer = cast(nn.Linear, adapter.layers[0])
     layer.weight.div_(adapter.deviation)
     layer.bias.sub_(layer.weight @ adapter.mean)

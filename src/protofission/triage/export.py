@@ -26,17 +26,17 @@ from protofission.system.paths import path_of
 from protofission.system.whole_files import whole_file
 from protofission.triage.bundle import Bundle
 from protofission.triage.bundle_files import adapter_of
-from protofission.triage.calibrated_model import ACCEPT, DECISIONS, NOVEL, REJECT, Recognizer
+from protofission.triage.calibrated_model import ACCEPT, DECISIONS, NOVEL, REJECT, CalibratedModel
 
 Input = Literal["images", "features"]
 
 OUTPUTS = ("class", "probability", "id_score", "subclass", "decision", "cluster", "probs")
 TOLERANCE = 1e-4
-"""How far the file may be from torch, relative to numbers above 1."""
+"""Largest difference from torch, absolute below 1 and relative above."""
 BATCHES = (1, 3, 8)
-"""Inputs on which they are compared."""
+"""Batch sizes with which they are compared."""
 MOST_BYTES = 2**31 - 2**24
-"""Of weights: a file holds no more than 2 GiB."""
+"""Largest size of the weights: an .onnx file holds at most 2 GiB."""
 
 
 def export(
@@ -46,13 +46,13 @@ def export(
 
     The file takes any number N of inputs: "images", (N, 3, size, size) bytes that cover the square
     of the encoder's `decode` pixels, or "features", (N, D) floats as the encoder gives them. It
-    gives OUTPUTS; decisions are places in DECISIONS, and the names are in its metadata, as JSON.
+    gives OUTPUTS; decisions are indices into DECISIONS, and the names are in its metadata, as JSON.
 
     Args:
         allow_download: of the model's encoder from the hub, if it is not on this machine.
 
     Raises:
-        InputError: if it cannot be written, or does not say what torch says.
+        InputError: it cannot be written, or its outputs differ from torch's.
     """
     path = path_of(path)
     shown = printable(str(path))
@@ -64,7 +64,7 @@ def export(
         import_optional(module, "export", "An .onnx file")
     wanted = input == "images"
     graph = _Graph(bundle, bundle.encoder(allow_download=allow_download) if wanted else None)
-    content = _converted(graph, {**_metadata(bundle), "input": input})
+    content = _convert(graph, {**_metadata(bundle), "input": input})
     gap = _largest_gap(graph, content)
     require(
         gap <= TOLERANCE,
@@ -79,7 +79,7 @@ def export(
 
 
 class _Graph(nn.Module):
-    """What is in the file: one tensor in, the OUTPUTS out."""
+    """The network in the file: one tensor in, the OUTPUTS out."""
 
     def __init__(self, bundle: Bundle, encoder: Encoder | None) -> None:
         super().__init__()
@@ -88,28 +88,29 @@ class _Graph(nn.Module):
             "The encoder is an .onnx file itself, which is not merged with the model: export with "
             'input="features", and run the two one after the other.',
         )
-        self.recognizer: Recognizer = bundle.recognizer
+        # The weights in the file are named after this attribute.
+        self.recognizer: CalibratedModel = bundle.calibrated_model
         self.encoder = encoder
         self.input = "features" if encoder is None else "images"
 
     def features(self, inputs: Tensor) -> Tensor:
-        """(N, D) of what goes in."""
+        """(N, D): features of the inputs."""
         if self.encoder is None:
             return inputs
         found: Tensor = self.encoder(self.encoder.prepare(floats(inputs)))
         return found
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """The outputs in their order."""
-        said = self.recognizer(self.features(inputs))
+        """The tensors of OUTPUTS, in that order."""
+        outputs = self.recognizer(self.features(inputs))
         return (
-            said.classes,
-            said.probs.amax(-1),
-            said.id_scores,
-            said.subclasses,
-            said.decisions,
-            said.clusters,
-            said.probs,
+            outputs.classes,
+            outputs.probs.amax(-1),
+            outputs.id_scores,
+            outputs.subclasses,
+            outputs.decisions,
+            outputs.clusters,
+            outputs.probs,
         )
 
     def example(self, rows: int) -> Tensor:
@@ -135,8 +136,8 @@ def _metadata(bundle: Bundle) -> dict[str, Any]:
     }
 
 
-def _converted(graph: _Graph, metadata: dict[str, Any]) -> bytes:
-    """The content of the .onnx file."""
+def _convert(graph: _Graph, metadata: dict[str, Any]) -> bytes:
+    """Convert the network to the content of an .onnx file."""
     size = sum(part.nbytes for part in graph.state_dict().values())
     require(
         size <= MOST_BYTES,
@@ -174,7 +175,7 @@ def _converted(graph: _Graph, metadata: dict[str, Any]) -> bytes:
 
 @torch.no_grad()
 def _largest_gap(graph: _Graph, content: bytes) -> float:
-    """By how much what the file says is wrong; where two are equally near, either is right."""
+    """The largest difference between onnxruntime and torch; of a tie, either class is right."""
     runtime = import_optional("onnxruntime", "export", "An .onnx file")
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # what is fatal is raised, and the rest is noise
@@ -183,47 +184,49 @@ def _largest_gap(graph: _Graph, content: bytes) -> float:
     for rows in BATCHES:
         inputs = graph.example(rows)
         arrays = session.run(OUTPUTS, {graph.input: inputs.numpy()})
-        said = dict(zip(OUTPUTS, map(torch.from_numpy, arrays), strict=True))
-        gaps.append(_gap(graph.recognizer, graph.features(inputs), said))
+        outputs = dict(zip(OUTPUTS, map(torch.from_numpy, arrays), strict=True))
+        gaps.append(_gap(graph.recognizer, graph.features(inputs), outputs))
     return max(gaps)
 
 
-def _gap(recognizer: Recognizer, features: Tensor, said: dict[str, Tensor]) -> float:
-    wanted, output = recognizer(features), recognizer.model(features)
-    known, novel = output.logits.tensor_split([recognizer.num_seen], dim=1)
-    own = output.similarities[torch.arange(len(features)), said["class"]]
-    accepted = said["id_score"] >= recognizer.threshold
-    refused = NOVEL if recognizer.clusters and novel.shape[1] else REJECT
-    strange = said["decision"] == NOVEL
-    if bool((said["decision"] != torch.where(accepted, ACCEPT, refused)).any()) or bool(
-        ((said["cluster"] == NO_CLASS) == strange).any()
+def _gap(calibrated_model: CalibratedModel, features: Tensor, outputs: dict[str, Tensor]) -> float:
+    wanted, output = calibrated_model(features), calibrated_model.model(features)
+    known, novel = output.logits.tensor_split([calibrated_model.num_seen], dim=1)
+    own = output.similarities[torch.arange(len(features)), outputs["class"]]
+    accepted = outputs["id_score"] >= calibrated_model.threshold
+    refused = NOVEL if calibrated_model.clusters and novel.shape[1] else REJECT
+    strange = outputs["decision"] == NOVEL
+    if bool((outputs["decision"] != torch.where(accepted, ACCEPT, refused)).any()) or bool(
+        ((outputs["cluster"] == NO_CLASS) == strange).any()
     ):
         return math.inf
     return max(
-        _apart(said["probs"], wanted.probs),
-        _apart(said["probability"], wanted.probs.amax(-1)),
-        _apart(said["id_score"], wanted.id_scores),
-        _apart(_chosen(known, said["class"]), known.amax(-1)),
-        _apart(_chosen(own, said["subclass"]), own.amax(-1)),
-        _apart(_chosen(novel[strange], said["cluster"][strange]), novel[strange].amax(-1))
+        _largest_difference(outputs["probs"], wanted.probs),
+        _largest_difference(outputs["probability"], wanted.probs.amax(-1)),
+        _largest_difference(outputs["id_score"], wanted.id_scores),
+        _largest_difference(_pick(known, outputs["class"]), known.amax(-1)),
+        _largest_difference(_pick(own, outputs["subclass"]), own.amax(-1)),
+        _largest_difference(
+            _pick(novel[strange], outputs["cluster"][strange]), novel[strange].amax(-1)
+        )
         if bool(strange.any())
         else 0.0,
     )
 
 
-def _chosen(scores: Tensor, places: Tensor) -> Tensor:
+def _pick(scores: Tensor, places: Tensor) -> Tensor:
     return scores.gather(1, places[:, None])[:, 0]
 
 
-def _apart(found: Tensor, wanted: Tensor) -> float:
-    """The largest difference; infinity where there is no number."""
+def _largest_difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference; infinity where one is NaN."""
     apart = ((found - wanted).abs() / wanted.abs().clamp_min(1)).nan_to_num(nan=math.inf)
     return float(apart.max()) if apart.numel() else 0.0
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Within it, the libraries warn of nothing that a user could mend."""
+    """Silence warnings of the libraries, about which a user can do nothing."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""Two folders in; a bundle, a triage of the pool and a page out."""
+"""Fit a model to two folders: write its bundle, a triage of the pool and a page."""
 
 from __future__ import annotations
 
@@ -31,13 +31,19 @@ from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import DECISIONS, slot_use
 from protofission.triage.calibration import hold_out
 from protofission.triage.fit_data import FitData, load_fit_data
-from protofission.triage.fit_model import FitOptions, Fitted, check_pool, fit_rows, health
+from protofission.triage.fit_model import (
+    FitOptions,
+    FitResult,
+    check_pool,
+    fit_rows,
+    prototype_sentences,
+)
 from protofission.triage.page import write_triage_page
 from protofission.triage.prediction_table import Names, Row, rows_of, write_rows
 
 PAGE = "triage.html"
 VIEWS = ViewCounts(plain=1, weak=2, strong=2)
-"""What is embedded of each image."""
+"""Views of each image that are embedded."""
 
 
 def fit(
@@ -54,16 +60,16 @@ def fit(
 ) -> Bundle:
     """Fit a model to labeled images and a pool, and sort the pool by it.
 
-    Stopped or killed, and called again, it embeds what was not embedded yet, and then trains.
+    After a stop or a kill, the same call embeds what is not embedded yet, and then trains.
 
     Args:
         labeled: a folder with a subfolder for each class, or a list with a column of labels.
         unlabeled: a folder of images, or a list.
         out: the folder of the model, a new one.
-        encoder: as `protofission embed` takes it, with `encoder_options` such as `size=128`; what
-            is named by its name on the hub is downloaded.
-        processes: how many embed; as many as there are processors, if not said.
-        console: where progress is shown; nothing is, if not said.
+        encoder: as `protofission embed` takes it, with `encoder_options` such as `size=128`; one
+            that is given by its name on the hub is downloaded.
+        processes: number of processes that embed; by default one for each processor.
+        console: shows progress and findings; by default nothing is shown.
     """
     labeled, unlabeled, out = map(path_of, (labeled, unlabeled, out))
     options, console = options or FitOptions(), console or Console(quiet=True)
@@ -90,7 +96,7 @@ def fit(
         _check_counting(data, options)
         known = data.fingerprint()
         images = Images("fit", ImageSets(data.images), "natural", known_fingerprint=known)
-        place = _place(work, known, loaded.fingerprint, options.seed, console)
+        place = _store_folder(work, known, loaded.fingerprint, options.seed, console)
         with progress_bar(console, "embedding") as progress:
             store = embed(
                 images,
@@ -102,7 +108,7 @@ def fit(
                 encoder=loaded,
                 progress=progress,
             )
-        fitted = _fitted(StoredViews(store), data, store.plan.item[0], options, console)
+        fitted = _fit_store(StoredViews(store), data, store.plan.item[0], options, console)
         bundle = _bundle(fitted, data, spec, loaded.describe(), options)
         _write(bundle, fitted, data, work / "model", console, command)
         (work / "model").replace(out)
@@ -114,7 +120,7 @@ def fit(
 
 @contextmanager
 def _working_in(work: Path) -> Iterator[None]:
-    """A folder to work in, gone at the end; after an error it stays if anything is embedded."""
+    """Lock a temporary folder and delete it at the end; after an error, features in it stay."""
     made = [folder for folder in work.parents if not folder.exists()]
     with folder_lock(work):
         try:
@@ -145,8 +151,8 @@ def _check_counting(data: FitData, options: FitOptions) -> None:
     )
 
 
-def _place(work: Path, images: str, encoder: str, seed: int, console: Console) -> Path:
-    """The folder of the store, by fingerprints; those of other images or options are dropped."""
+def _store_folder(work: Path, images: str, encoder: str, seed: int, console: Console) -> Path:
+    """The folder of the store of these images and options; stores of others are deleted."""
     key = fingerprint(images, encoder, seed)[:16]
     place = work / f"store-{key}"
     for other in work.glob("store-*"):
@@ -156,8 +162,8 @@ def _place(work: Path, images: str, encoder: str, seed: int, console: Console) -
     return place
 
 
-def sentences(fitted: Fitted) -> list[str]:
-    """What a user wants to know first."""
+def sentences(fitted: FitResult) -> list[str]:
+    """The results that a user wants to know first, a sentence each."""
     decided = torch.bincount(fitted.pool.decisions, minlength=len(DECISIONS)).tolist()
     counts = ", ".join(f"{d} {n:,}" for d, n in zip(DECISIONS, decided, strict=True) if n)
     found = [fitted.choice.sentence(), fitted.promise(), fitted.strangers.sentence()]
@@ -169,9 +175,9 @@ def sentences(fitted: Fitted) -> list[str]:
     return [*found, f"The pool: {counts}."]
 
 
-def _fitted(
+def _fit_store(
     views: StoredViews, data: FitData, width: int, options: FitOptions, console: Console
-) -> Fitted:
+) -> FitResult:
     rows, labeled = torch.arange(len(data.images.labels)), data.num_labeled
     with stages(console) as stage:
         return fit_rows(
@@ -187,7 +193,7 @@ def _fitted(
 
 
 def _bundle(
-    fitted: Fitted,
+    fitted: FitResult,
     data: FitData,
     spec: EncoderSpec,
     facts: dict[str, Any],
@@ -220,34 +226,41 @@ def _bundle(
         },
         "pool": {
             "strangers": strangers.sentence(),
-            "prototypes": health(slot_use(fitted.recognizer, fitted.pool).numpy(), names),
+            "prototypes": prototype_sentences(
+                slot_use(fitted.calibrated_model, fitted.pool).numpy(), names
+            ),
         },
         "estimates": {
-            "novel classes": _told(fitted.novel),
+            "novel classes": _count_card(fitted.novel),
             "sub-classes": {
-                name: _told(part) for name, part in zip(names, fitted.parts, strict=False)
+                name: _count_card(part) for name, part in zip(names, fitted.parts, strict=False)
             },
         },
     }
     return Bundle.of(
-        fitted.recognizer, names, spec, facts, fitted.calibration_scores, _finite(card)
+        fitted.calibrated_model,
+        names,
+        spec,
+        facts,
+        fitted.calibration_scores,
+        _without_infinite(card),
     )
 
 
-def _told(count: Count | None) -> dict[str, Any] | None:
+def _count_card(count: Count | None) -> dict[str, Any] | None:
     return None if count is None else {"number": count.number, "stability": count.stability}
 
 
-def _finite(value: Any) -> Any:
-    """Numbers that are none as nothing, which JSON can say."""
+def _without_infinite(value: Any) -> Any:
+    """Replace NaN and infinity by None, which JSON can hold."""
     if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
+        return {key: _without_infinite(part) for key, part in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write(
     bundle: Bundle,
-    fitted: Fitted,
+    fitted: FitResult,
     data: FitData,
     folder: Path,
     console: Console,

@@ -25,27 +25,27 @@ MOST_CLASSES = 1000
 
 @dataclass(frozen=True)
 class FitData:
-    """The images that a fit learns from, and what was found in them."""
+    """The images of a fit, and the findings of their check."""
 
     images: ImageSet
     """The labeled images that are used, then every image of the pool that could be read."""
     num_labeled: int
     pool_pixels: PixelRows
     repeated: NDArray[np.bool_]
-    """(pool,): which images of the pool are among the labeled ones too; nobody learns from them."""
+    """(pool,): images that are among the labeled ones too; they are not learned from."""
     unreadable: dict[str, str]
-    """Why each of these files of the pool was left out."""
+    """Files of the pool that were left out, by path, each with the reason."""
     findings: tuple[str, ...]
-    """What was found, in sentences."""
+    """Sentences on duplicates, small classes and files that were left out."""
 
     @property
     def labels(self) -> Labels:
-        """Of the labeled images."""
+        """Labels of the labeled images."""
         return self.images.labels[: self.num_labeled]
 
     @property
     def pool_paths(self) -> tuple[str, ...]:
-        """Of the images of the pool."""
+        """Paths of the images of the pool."""
         return self.images.paths[self.num_labeled :]
 
     def fingerprint(self) -> str:
@@ -70,7 +70,8 @@ def load_fit_data(
 
     Args:
         size: the side at which images are decoded.
-        progress: called with the labeled files that are read, and all; so `pool_progress`.
+        progress: called with the number of labeled files read, and of all.
+        pool_progress: the same for the pool.
     """
     known, about_known = load_folder(labeled, size, progress=progress)
     require(
@@ -80,9 +81,9 @@ def load_fit_data(
     )
     others, about_pool = load_folder(pool, size, unlabeled=True, progress=pool_progress)
     digests = known.pixel_digests()
-    used, findings = _used(known, digests)
+    used, findings = _select_labeled(known, digests)
     rest = np.flatnonzero(known.labels == NO_LABEL)
-    labels, names = _renumbered(known, used, findings)
+    labels, names = _renumber_classes(known, used, findings)
     used_digests = tuple(digests[place] for place in used)
     pool_digests = (*(digests[place] for place in rest), *others.pixel_digests())
     repeated = np.isin(pool_digests, used_digests)
@@ -104,14 +105,14 @@ def load_fit_data(
             *about_known.lines(),
             *about_pool.lines(),
             *findings,
-            *_small(labels, names),
-            *_repeated(int(repeated.sum())),
+            *_small_classes_finding(labels, names),
+            *_repeated_finding(int(repeated.sum())),
         ),
     )
 
 
-def _used(known: ImageSet, digests: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
-    """The places of labeled images that are used, and what is said of the others."""
+def _select_labeled(known: ImageSet, digests: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
+    """Select the labeled images to use: their indices, and findings on the others."""
     groups: dict[str, list[int]] = defaultdict(list)
     for place in np.flatnonzero(known.labels != NO_LABEL).tolist():
         groups[digests[place]].append(place)
@@ -133,10 +134,10 @@ def _used(known: ImageSet, digests: Sequence[str]) -> tuple[NDArray[np.int64], l
     return np.array(sorted(used), np.int64), findings
 
 
-def _renumbered(
+def _renumber_classes(
     known: ImageSet, used: NDArray[np.int64], findings: Sequence[str]
 ) -> tuple[Labels, tuple[str, ...]]:
-    """Labels and names of the classes that have an image which is used."""
+    """Number the classes that have a used image: (L,) labels, and the names of the classes."""
     present, labels = np.unique(known.labels[used], return_inverse=True)
     names = tuple(known.class_names[place] for place in present)
     shown = "; ".join([*map(repr, map(printable, names[:1])), *(f.rstrip(".") for f in findings)])
@@ -159,7 +160,7 @@ def _renumbered(
     return labels.astype(np.int64), names
 
 
-def _small(labels: Labels, names: Sequence[str]) -> list[str]:
+def _small_classes_finding(labels: Labels, names: Sequence[str]) -> list[str]:
     counts = np.bincount(labels, minlength=len(names))
     small = [f"{printable(names[c])} ({counts[c]})" for c in np.flatnonzero(counts < FEW).tolist()]
     if not small:
@@ -168,7 +169,7 @@ def _small(labels: Labels, names: Sequence[str]) -> list[str]:
     return [f"Classes with fewer than {FEW} labeled images: {', '.join(small[:10])}{more}."]
 
 
-def _repeated(count: int) -> list[str]:
+def _repeated_finding(count: int) -> list[str]:
     if not count:
         return []
     what = (

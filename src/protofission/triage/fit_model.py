@@ -28,7 +28,7 @@ from protofission.core.rng import check_seed
 from protofission.core.temperature import expected_calibration_error
 from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import Labels, TrainingData
-from protofission.triage.calibrated_model import Recognizer, Verdicts
+from protofission.triage.calibrated_model import CalibratedModel, Verdicts
 from protofission.triage.calibration import HeldOut, calibrate, hold_out
 from protofission.triage.class_counts import count_novel_classes, count_subclasses
 from protofission.triage.model_choice import Choice, choose, judge_rows
@@ -41,7 +41,7 @@ CONTROL, METHOD = "supervised+pf", "orca+pf"
 nobody asks what they are: on small pools of CIFAR-10 that tells strangers better than a threshold
 on the known classes alone does, at the same accuracy (docs/guide.md)."""
 MOST_ROOM = 50
-"""Heads that make room for strangers where nobody asks what they are."""
+"""Most heads that make room for strangers where no novel classes are asked for."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class FitOptions:
     held_out: float = 0.3
     """The share of the labeled images that is held out; more, up to half, if `keep` wants more."""
     steps: int = 300
-    """Of the training of each model."""
+    """Training steps of each model."""
     width: int = 256
-    """Features of the adapter."""
+    """Output features of the adapter."""
     seed: int = 0
-    """Of all that is random."""
+    """Seed of all that is random."""
 
     def __post_init__(self) -> None:
         require(0 < self.keep < 1, f"keep = {self.keep} must be between 0 and 1, such as 0.95.")
@@ -81,10 +81,10 @@ class FitOptions:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A fitted model, and what is known about it."""
+class FitResult:
+    """A fitted model, its calibration, and its verdicts on the pool."""
 
-    recognizer: Recognizer
+    calibrated_model: CalibratedModel
     method: str
     held: HeldOut
     choice: Choice
@@ -94,7 +94,7 @@ class Fitted:
     calibration_errors: tuple[float, float]
     """ECE before and after the temperature, on images that did not set it."""
     accuracy: float
-    """Among the images that set the threshold."""
+    """Accuracy on the images that set the threshold."""
     novel: Count | None
     """The estimate of the number of novel classes, if it was asked for."""
     parts: tuple[Count, ...]
@@ -104,8 +104,8 @@ class Fitted:
     """The share of the pool that is of no known class."""
 
     def promise(self) -> str:
-        """What the threshold promises, in plain words."""
-        if self.guarantee.rank or not self.recognizer.clusters:
+        """The guarantee of the threshold as a sentence."""
+        if self.guarantee.rank or not self.calibrated_model.clusters:
             return self.guarantee.sentence()
         return (
             f"{images(self.guarantee.images)} held out cannot set a threshold that keeps "
@@ -124,7 +124,7 @@ def fit_rows(
     *,
     learn_from: NDArray[np.bool_] | None = None,
     progress: StageProgress = lambda what, done, total: None,
-) -> Fitted:
+) -> FitResult:
     """Fit a model to features.
 
     Args:
@@ -132,7 +132,7 @@ def fit_rows(
         labeled: (L, ...) rows as `views` takes them, with their `labels`, all classes among them.
         pool: (U, ...) rows.
         width: D, features of a row.
-        learn_from: (U,): which rows of the pool may be learned from.
+        learn_from: (U,): mask of the pool rows to learn from; by default all.
     """
     held = hold_out(labels, options.held_out, options.keep, options.seed)
     known = int(labels.max()) + 1
@@ -162,14 +162,20 @@ def fit_rows(
     open_world = replace(training, num_classes=known + (wanted or min(known, MOST_ROOM)))
     model = train_quickly(settings, open_world, views, partial(progress, "training the model"))
     choice = choose(views, control, model, labeled[held.choosing], labels[held.choosing], known)
-    recognizer = Recognizer(control if choice.pool_hurts else model, known, clusters=wanted > 0)
+    calibrated_model = CalibratedModel(
+        control if choice.pool_hurts else model, known, clusters=wanted > 0
+    )
     return _calibrate_and_judge(
-        views, recognizer, labeled, labels, pool, held, choice, options, novel, parts
+        views, calibrated_model, labeled, labels, pool, held, choice, options, novel, parts
     )
 
 
 def check_pool(others: int, options: FitOptions) -> None:
-    """Refuse a pool with too few images that are no labeled ones."""
+    """Refuse a pool with too few images beside the labeled ones.
+
+    Args:
+        others: the number of pool images that are not labeled ones.
+    """
     require(
         others > 0,
         "Every image of the pool is a labeled one too, so nothing can be learned from it: add "
@@ -183,7 +189,7 @@ def check_pool(others: int, options: FitOptions) -> None:
 
 def _calibrate_and_judge(
     views: Augmentations,
-    recognizer: Recognizer,
+    calibrated_model: CalibratedModel,
     labeled: Tensor,
     labels: Labels,
     pool: Tensor,
@@ -192,20 +198,20 @@ def _calibrate_and_judge(
     options: FitOptions,
     novel: Count | None,
     parts: tuple[Count, ...],
-) -> Fitted:
+) -> FitResult:
     """Calibrate the chosen model, and judge it and the pool."""
     choosing, calibrating = labels[held.choosing], labels[held.calibrating]
-    logits = np.zeros((0, recognizer.num_seen))
+    logits = np.zeros((0, calibrated_model.num_seen))
     if len(choosing):
-        probs = judge_rows(recognizer, views, labeled[held.choosing]).probs
+        probs = judge_rows(calibrated_model, views, labeled[held.choosing]).probs
         logits = probs.double().log().numpy()
-    before = judge_rows(recognizer, views, labeled[held.calibrating])
+    before = judge_rows(calibrated_model, views, labeled[held.calibrating])
     scores: NDArray[np.float32] = before.id_scores.float().numpy()
-    promised = calibrate(recognizer, logits, choosing, scores, options.keep)
-    after = judge_rows(recognizer, views, labeled[held.calibrating])
-    verdicts = judge_rows(recognizer, views, pool)
-    return Fitted(
-        recognizer=recognizer,
+    promised = calibrate(calibrated_model, logits, choosing, scores, options.keep)
+    after = judge_rows(calibrated_model, views, labeled[held.calibrating])
+    verdicts = judge_rows(calibrated_model, views, pool)
+    return FitResult(
+        calibrated_model=calibrated_model,
         method=CONTROL if choice.pool_hurts else METHOD,
         held=held,
         choice=choice,
@@ -223,8 +229,12 @@ def _calibrate_and_judge(
     )
 
 
-def health(use: Ints, names: Sequence[str]) -> list[str]:
-    """Say of each class how many of its prototypes are in use, a sentence each."""
+def prototype_sentences(use: Ints, names: Sequence[str]) -> list[str]:
+    """Say for each class how many of its prototypes are in use.
+
+    Args:
+        use: (S, V) accepted images of each prototype, as `slot_use` counts them.
+    """
     slots = use.shape[1]
     lines = []
     for name, own in zip(names, use, strict=True):

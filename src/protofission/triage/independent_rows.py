@@ -1,4 +1,4 @@
-"""Compute rows so that the result of each does not depend on the rows beside it."""
+"""Compute each row of a batch so that its result does not depend on the other rows."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import Labels
 from protofission.models.model import Model
-from protofission.triage.calibrated_model import JUDGED_AT_ONCE, Recognizer, Verdicts, judge
+from protofission.triage.calibrated_model import JUDGED_AT_ONCE, CalibratedModel, Verdicts, judge
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Choice:
 
     images: int
     control: float
-    """Accuracy."""
+    """Accuracy of the control."""
     fitted: float
-    """Accuracy."""
+    """Accuracy of the model that learned from the pool."""
     pool_hurts: bool
     """Whether the control is kept."""
 
     def sentence(self) -> str:
-        """In plain words."""
+        """The comparison and its outcome as a sentence."""
         if not self.images:
             return "Too few labels to compare with a control that did not learn from the pool."
         found = (
@@ -46,9 +46,14 @@ class Choice:
 def choose(
     views: Augmentations, control: Model, model: Model, rows: Tensor, labels: Labels, known: int
 ) -> Choice:
-    """Keep the control where the other errs more often, by over a standard error."""
+    """Choose the model, or the control if the model errs more often by over a standard error.
+
+    Args:
+        rows: (n, ...) labeled rows that neither learned from, with their `labels`.
+        known: S, the number of known classes.
+    """
     right = [
-        judge_rows(Recognizer(each, known), views, rows).classes.numpy() == labels
+        judge_rows(CalibratedModel(each, known), views, rows).classes.numpy() == labels
         if len(labels)
         else np.zeros(0, bool)
         for each in (control, model)
@@ -58,8 +63,8 @@ def choose(
     return Choice(len(labels), without, with_pool, lost - won > (lost + won) ** 0.5)
 
 
-def judge_rows(recognizer: Recognizer, views: Augmentations, rows: Tensor) -> Verdicts:
+def judge_rows(calibrated_model: CalibratedModel, views: Augmentations, rows: Tensor) -> Verdicts:
     """Judge rows by their plain views, JUDGED_AT_ONCE at a time."""
     return judge(
-        recognizer, (views.plain(some).float() for some in torch.split(rows, JUDGED_AT_ONCE))
+        calibrated_model, (views.plain(some).float() for some in torch.split(rows, JUDGED_AT_ONCE))
     )

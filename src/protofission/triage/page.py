@@ -1,4 +1,4 @@
-"""The page of a fit: what was accepted, what was not, sub-classes, and clusters of what is new."""
+"""The page of a fit: accepted and refused images, sub-classes and novel clusters."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from protofission.pages.contact_sheets import Sheet, Strip, picture_row, png_uri
 from protofission.pages.template import render
 from protofission.system.whole_files import write_text
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, slot_use
-from protofission.triage.fit_model import Fitted, health
+from protofission.triage.fit_model import FitResult, prototype_sentences
 
 Ints = NDArray[np.int64]
 
 SHOWN = 30
-"""Classes, and clusters, that a page shows."""
+"""Most classes, and most clusters, on a page."""
 PLACES = 10
-"""Images in a strip."""
+"""Most images in a strip."""
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolVerdicts:
     """The verdicts on a pool as arrays."""
 
     classes: Ints
@@ -39,10 +39,10 @@ class Pool:
     probability: NDArray[np.float32]
 
     @staticmethod
-    def of(fitted: Fitted) -> Pool:
-        """Of a fit."""
+    def of(fitted: FitResult) -> PoolVerdicts:
+        """The verdicts of a fit on its pool."""
         found = fitted.pool
-        return Pool(
+        return PoolVerdicts(
             found.classes.numpy(),
             found.subclasses.numpy(),
             found.decisions.numpy(),
@@ -54,7 +54,7 @@ class Pool:
 
 def write_triage_page(
     path: Path,
-    fitted: Fitted,
+    fitted: FitResult,
     pixels: PixelRows,
     class_names: Sequence[str],
     subclass_names: Sequence[Sequence[str]],
@@ -66,10 +66,10 @@ def write_triage_page(
 
     Args:
         pixels: (U, channels, height, width), the images of the pool.
-        findings: what was found in the data, in sentences.
-        command: what made it, as typed.
+        findings: sentences on the data, as `FitData` has them.
+        command: the command that made it, as typed.
     """
-    pool = Pool.of(fitted)
+    pool = PoolVerdicts.of(fitted)
     names = [printable(name) for name in class_names]
     page = render(
         "triage.html.jinja",
@@ -80,7 +80,9 @@ def write_triage_page(
         shown=SHOWN,
         counts=_counts(pool),
         fitted=fitted,
-        health=health(slot_use(fitted.recognizer, fitted.pool).numpy(), names)[:SHOWN],
+        health=prototype_sentences(slot_use(fitted.calibrated_model, fitted.pool).numpy(), names)[
+            :SHOWN
+        ],
         sheets=[
             _class_sheet(pool, pixels, number, name, list(map(printable, parts)))
             for number, (name, parts) in enumerate(zip(names[:SHOWN], subclass_names, strict=False))
@@ -94,7 +96,7 @@ def write_triage_page(
     write_text(path, page)
 
 
-def _counts(pool: Pool) -> dict[str, Any]:
+def _counts(pool: PoolVerdicts) -> dict[str, Any]:
     return {
         "images": len(pool.decisions),
         "accepted": int((pool.decisions == ACCEPT).sum()),
@@ -103,7 +105,7 @@ def _counts(pool: Pool) -> dict[str, Any]:
 
 
 def _class_sheet(
-    pool: Pool, pixels: PixelRows, number: int, name: str, parts: Sequence[str]
+    pool: PoolVerdicts, pixels: PixelRows, number: int, name: str, parts: Sequence[str]
 ) -> Sheet:
     own = pool.classes == number
     accepted = np.flatnonzero(own & (pool.decisions == ACCEPT))
@@ -129,7 +131,7 @@ def _class_sheet(
     return Sheet(f"{name} · {len(accepted):,} accepted", tuple(filter(None, strips)), "")
 
 
-def _cluster_sheet(pool: Pool, pixels: PixelRows, number: int, name: str) -> Sheet:
+def _cluster_sheet(pool: PoolVerdicts, pixels: PixelRows, number: int, name: str) -> Sheet:
     members = np.flatnonzero(pool.clusters == number)
     members = members[np.argsort(pool.id_scores[members], kind="stable")]
     strip = _strip("least like a known class", len(members), members, pixels, name)

@@ -1,4 +1,4 @@
-"""Images through a fitted model into rows; a file of them goes on where it was after a kill."""
+"""Predict images with a fitted model: rows in memory, in a stream, or in a file."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from protofission.core.errors import printable, require
 from protofission.core.progress import Progress
 from protofission.system.paths import path_of, paths_of
 from protofission.triage.calibrated_model import DECISIONS
-from protofission.triage.prediction_blocks import Work
+from protofission.triage.prediction_blocks import PredictionJob
 from protofission.triage.prediction_journal import journal_of
-from protofission.triage.prediction_table import Row, format_of, head_of, text_of, write_rows
+from protofission.triage.prediction_table import Row, format_of, header_of, text_of, write_rows
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What a prediction came to."""
+class PredictionSummary:
+    """Counts of a prediction."""
 
     rows: int
     errors: int
     """Images that could not be read."""
     decisions: dict[str, int]
-    """How many images of each."""
+    """Number of images by decision."""
     kept: int = 0
-    """Rows that were there from an earlier command."""
+    """Rows that an earlier, interrupted call had finished."""
 
     def sentence(self) -> str:
-        """In plain words."""
+        """The counts as a sentence."""
         decided = ", ".join(f"{n:,} {name}" for name, n in self.decisions.items() if n)
         errors = f"{self.errors:,} cannot be read" if self.errors else ""
         images = f"{self.rows:,} image{'s' * (self.rows != 1)}"
@@ -63,7 +63,7 @@ def predict(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
     allow_download: bool = False,
-) -> Summary: ...
+) -> PredictionSummary: ...
 
 
 def predict(
@@ -76,47 +76,47 @@ def predict(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
     allow_download: bool = False,
-) -> list[Row] | Summary:
-    """What a model says of images: the rows, or a summary of the file that they are written to.
+) -> list[Row] | PredictionSummary:
+    """Predict images: return their rows, or write them to a file and return a summary.
 
     Rows are in the order of the images; one that cannot be read is a row with an error. A file is
-    written with little memory, and begun again after a kill, it goes on with what is missing.
+    written with little memory; after a stop or a kill the same call goes on where it was.
 
     Args:
         model: the folder of a model, as `fit` writes it.
         images: an image file, a folder, a .csv or .parquet list or a store, or several of these.
-        out: the file; if none is named, the rows are returned.
-        form: csv, jsonl or parquet, if not as the suffix of `out` says.
-        processes: how many compute. A script that wants several keeps its calls under
+        out: the file of rows; by default they are returned.
+        form: csv, jsonl or parquet; by default that of the suffix of `out`.
+        processes: number of processes. A script that uses several keeps its calls under
             `if __name__ == "__main__":`.
-        progress: called with the images that are done, and all.
+        progress: called with the number of images done, and of all.
         say: called with a sentence, if rows of other images or of another model are dropped.
-        allow_download: of the model's encoder from the hub, if it is not on this machine.
+        allow_download: get the encoder from the hub, if it is not on this machine.
     """
     sources = paths_of(images)
     if out is None:
         require(form is None, f"form = {form!r} is of a file: name it, as out.")
-        work = Work.of(path_of(model), sources, processes, allow_download)
-        with closing(work.rows(progress=progress)) as blocks:
+        job = PredictionJob.of(path_of(model), sources, processes, allow_download)
+        with closing(job.rows(progress=progress)) as blocks:
             return [row for rows in blocks for row in rows]
     out = path_of(out)
     wanted = format_of(out, form)
     _check_apart(out, sources)
-    work = Work.of(path_of(model), sources, processes, allow_download)
+    job = PredictionJob.of(path_of(model), sources, processes, allow_download)
     tally = Tally()
     with journal_of(out) as journal:
-        sizes = [span.stop - span.start for span in work.spans]
-        others = journal.take_up(work.fingerprint, sizes)
+        sizes = [span.stop - span.start for span in job.spans]
+        others = journal.take_up(job.fingerprint, sizes)
         if others and say is not None:
             say(
                 f"The unfinished rows of {printable(str(out))} were of another model or other "
                 "images, and are dropped."
             )
         kept = journal.rows
-        with closing(work.rows(journal.blocks, progress)) as blocks:
+        with closing(job.rows(journal.blocks, progress)) as blocks:
             for rows in blocks:
                 journal.add(rows)
-        write_rows(out, tally.counted(journal.all_rows()), wanted)
+        write_rows(out, tally.count(journal.all_rows()), wanted)
         journal.remove()
     return tally.summary(kept)
 
@@ -130,37 +130,37 @@ def predict_to(
     processes: int = 1,
     progress: Progress | None = None,
     allow_download: bool = False,
-) -> Summary:
-    """Write what a model says of images to a stream as csv or jsonl, block by block.
+) -> PredictionSummary:
+    """Predict images and write their rows to a stream as csv or jsonl, block by block.
 
     The arguments are those of `predict`.
     """
     wanted = format_of(None, form)
-    work, tally = Work.of(model, images, processes, allow_download), Tally()
-    stream.write(head_of(wanted))
-    with closing(work.rows(progress=progress)) as blocks:
+    job, tally = PredictionJob.of(model, images, processes, allow_download), Tally()
+    stream.write(header_of(wanted))
+    with closing(job.rows(progress=progress)) as blocks:
         for rows in blocks:
-            stream.write(text_of(tally.counted(rows), wanted))
+            stream.write(text_of(tally.count(rows), wanted))
             stream.flush()
     return tally.summary()
 
 
 class Tally:
-    """Counts rows as they pass."""
+    """Counts the decisions of rows as they pass."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
-    def counted(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """The same rows."""
+    def count(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Count rows, and yield them."""
         for row in rows:
             self._counts[row.decision] += 1
             yield row
 
-    def summary(self, kept: int = 0) -> Summary:
-        """Of all that passed."""
+    def summary(self, kept: int = 0) -> PredictionSummary:
+        """The counts of all rows so far."""
         decisions = {name: self._counts[name] for name in DECISIONS}
-        return Summary(self._counts.total(), self._counts[""], decisions, kept)
+        return PredictionSummary(self._counts.total(), self._counts[""], decisions, kept)
 
 
 def _check_apart(out: Path, sources: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""A fitted model that looks at blocks of images, by one process or several, with the same rows.
+"""Predict blocks of images by one process or several, with the same rows.
 
 Every process computes on one thread, while others decode what comes next: the rows of a block
 depend on its images and the model, and on nothing else.
@@ -38,25 +38,25 @@ from protofission.system.worker_processes import (
 )
 from protofission.triage.bundle import Bundle
 from protofission.triage.prediction_inputs import (
-    File,
     InputBlock,
+    InputFile,
     Inputs,
     Span,
-    Stored,
+    StoreBlock,
     StoreRows,
     inputs_of,
 )
 from protofission.triage.prediction_table import Names, Row, rows_of
 
 MOST_IMAGES = 256
-"""Images of a block, the least that a killed process loses."""
+"""Most images of a block, which is lost if its process is killed."""
 MOST_PIXELS = 2**23
-"""Numbers in a block of images."""
+"""Most numbers in the decoded images of a block."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """All blocks, and what looks at them."""
+class PredictionJob:
+    """Inputs to predict, the predictor, and the number of processes."""
 
     predictor: Predictor
     inputs: Inputs
@@ -68,24 +68,24 @@ class Work:
         sources: Sequence[Path],
         processes: int = 1,
         allow_download: bool = False,
-    ) -> Work:
-        """The work of a model on sources, by so many processes.
+    ) -> PredictionJob:
+        """Load a model, and list its inputs.
 
         Args:
-            allow_download: of the model's encoder, if it is not on this machine.
+            allow_download: get the encoder from the hub, if it is not on this machine.
         """
         check_processes(processes)
         decoders = max(1, processors() // processes - 1)
         predictor = Predictor(bundle_folder, decoders, allow_download)
-        work = Work(predictor, inputs_of(sources), processes)
-        for source in work.inputs.sources:
+        job = PredictionJob(predictor, inputs_of(sources), processes)
+        for source in job.inputs.sources:
             require(
                 not isinstance(source, StoreRows)
                 or source.encoder == predictor.encoder.fingerprint,
                 f"{printable(str(getattr(source, 'folder', '')))} is a store of another encoder "
                 "than the model's: embed the images with the model's encoder, or give the images.",
             )
-        return work
+        return job
 
     @cached_property
     def spans(self) -> list[Span]:
@@ -94,7 +94,7 @@ class Work:
 
     @property
     def fingerprint(self) -> str:
-        """Of all that the rows depend on."""
+        """Fingerprint of all that the rows depend on."""
         own = self.predictor
         return fingerprint(
             own.bundle.fingerprint, own.decoding.settings(), own.images, self.inputs.fingerprint
@@ -103,7 +103,7 @@ class Work:
     def rows(
         self, first: int = 0, progress: Progress | None = None
     ) -> Generator[list[Row], None, None]:
-        """The rows of each block from one on."""
+        """Yield the rows of each block, from the block `first` on."""
         own, spans, block = self.predictor, self.spans[first:], self.inputs.block
         total = sum(span.stop - span.start for span in self.spans)
         done = total - sum(span.stop - span.start for span in spans)
@@ -128,11 +128,11 @@ class Work:
 
 
 class Predictor:
-    """A model that is ready to look at blocks, in whatever process.
+    """A loaded model with its encoder, which predicts blocks in any process.
 
     Args:
         decoders: threads that read and decode files beside the one that computes.
-        allow_download: of the encoder, if it is not on this machine.
+        allow_download: get the encoder from the hub, if it is not on this machine.
     """
 
     def __init__(self, folder: Path, decoders: int, allow_download: bool = False) -> None:
@@ -144,26 +144,26 @@ class Predictor:
         )
         self.decoding = Decoding(self.encoder.decode, self.encoder.decode)
         self.images = max(1, min(MOST_IMAGES, MOST_PIXELS // int(np.prod(self.decoding.shape))))
-        """Of a block."""
+        """Most images of a block."""
         self._stored: dict[tuple[Path, str], Features] = {}
 
     def rows(self, block: InputBlock) -> list[Row]:
-        """The rows of a block."""
-        if isinstance(block, Stored):
-            return self._said(block.paths, self._looked_up(block))
-        features, refused = self._encoded(block)
+        """Predict the images of a block."""
+        if isinstance(block, StoreBlock):
+            return self._judge_rows(block.paths, self._load_features(block))
+        features, refused = self._encode(block)
         read = [file.path for place, file in enumerate(block) if place not in refused]
-        said = iter(self._said(read, features))
+        judged = iter(self._judge_rows(read, features))
         return [
-            Row(file.path, error=refused[place]) if place in refused else next(said)
+            Row(file.path, error=refused[place]) if place in refused else next(judged)
             for place, file in enumerate(block)
         ]
 
-    def _said(self, paths: Sequence[str], features: Tensor) -> list[Row]:
+    def _judge_rows(self, paths: Sequence[str], features: Tensor) -> list[Row]:
         return rows_of(paths, self.bundle.predict_features(features), self.names)
 
-    def _looked_up(self, block: Stored) -> Tensor:
-        """The features of some rows of a store, which is verified when it is first opened."""
+    def _load_features(self, block: StoreBlock) -> Tensor:
+        """Load the features of a block; its store is verified when it is first opened."""
         key = block.folder, block.part
         if key not in self._stored:
             self._stored[key] = Store.open(block.folder).map_verified_view(block.part, "plain")
@@ -172,8 +172,8 @@ class Predictor:
         release(array)
         return torch.from_numpy(rows)
 
-    def _encoded(self, files: Sequence[File]) -> tuple[Tensor, dict[int, str]]:
-        """The features of the files that can be read, and by place why the others cannot.
+    def _encode(self, files: Sequence[InputFile]) -> tuple[Tensor, dict[int, str]]:
+        """Encode files: (readable files, D) features, and by index why the others cannot be read.
 
         Some files are decoded while others are in the encoder. This thread decodes what no other
         has begun, from the end of a chunk to its start, and so never waits for more than a file.
@@ -202,7 +202,7 @@ class Predictor:
         # Rounded as a store has them, on which the model was trained and calibrated.
         return torch.cat(features).half().float(), refused
 
-    def _pixels(self, file: File) -> NDArray[np.uint8] | str:
+    def _pixels(self, file: InputFile) -> NDArray[np.uint8] | str:
         try:
             if file.reason:
                 return file.reason
@@ -211,24 +211,24 @@ class Predictor:
             return str(refusal)
 
 
-_mine: Predictor | InputError | None = None
-"""What a process of the pool works with, or why it cannot."""
+_predictor: Predictor | InputError | None = None
+"""The predictor of a worker process, or the reason why it has none."""
 
 
 def _begin(folder: Path, decoders: int, known: str) -> None:
-    global _mine
+    global _predictor
     initialize_worker(threads=1)
     try:
-        _mine = Predictor(folder, decoders)
+        _predictor = Predictor(folder, decoders)
         require(
-            _mine.bundle.fingerprint == known,
+            _predictor.bundle.fingerprint == known,
             f"{printable(str(folder))} was changed meanwhile: give the same command again.",
         )
     except InputError as error:
-        _mine = error
+        _predictor = error
 
 
 def _carry_out(block: InputBlock) -> list[Row]:
-    if not isinstance(_mine, Predictor):
-        raise _mine or RuntimeError("begun without a model")
-    return _mine.rows(block)
+    if not isinstance(_predictor, Predictor):
+        raise _predictor or RuntimeError("begun without a model")
+    return _predictor.rows(block)

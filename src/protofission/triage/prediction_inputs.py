@@ -1,4 +1,4 @@
-"""What a model is to look at: image files, folders and lists of them, or the rows of a store."""
+"""Inputs of a prediction: image files, folders and lists of them, or the rows of a store."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from protofission.data.store.journal import JOURNAL
 from protofission.data.store.manifest import view_file
 from protofission.data.store.reader import Store
 
-STORED = 4096
-"""Rows of a store that are looked at together."""
+STORE_BLOCK = 4096
+"""Rows of a store in a block."""
 
 
-class File(NamedTuple):
-    """What may be an image."""
+class InputFile(NamedTuple):
+    """A file to predict, which may be no image."""
 
     path: str
-    """As it is called in the output; its bytes that are no UTF-8 are surrogates."""
+    """The path in the output; bytes that are no UTF-8 are surrogates."""
     root: str
     """The folder that a path of a list is relative to."""
     reason: str
-    """Why it cannot be read, where that is known."""
+    """Why it cannot be read, if that is known already; else empty."""
 
     @property
     def place(self) -> Path:
-        """Where to read it."""
+        """The path to read it from."""
         return Path(self.root, self.path)
 
 
-class Stored(NamedTuple):
-    """Some rows of a store, which are together in one block."""
+class StoreBlock(NamedTuple):
+    """A block of consecutive rows of a store."""
 
     folder: Path
     part: str
@@ -48,12 +48,12 @@ class Stored(NamedTuple):
     paths: tuple[str, ...]
 
 
-InputBlock = tuple[File, ...] | Stored
-"""What is looked at together."""
+InputBlock = tuple[InputFile, ...] | StoreBlock
+"""Images that are predicted together."""
 
 
 class Span(NamedTuple):
-    """A block by its place."""
+    """A block by its source and its range of rows."""
 
     source: int
     start: int
@@ -68,23 +68,23 @@ class StoreRows:
     part: str
     paths: Sequence[str]
     encoder: str
-    """The fingerprint of what made them."""
+    """Fingerprint of the encoder that made them."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """All that is to be looked at, in the order of the sources."""
+    """All inputs of a prediction, in the order of the sources."""
 
-    sources: tuple[list[File] | StoreRows, ...]
+    sources: tuple[list[InputFile] | StoreRows, ...]
     fingerprint: str
-    """Of the names, sizes and times of all files, and of all stores."""
+    """Fingerprint of the names, sizes and times of all files, and of all stores."""
 
     def spans(self, images: int) -> list[Span]:
-        """The blocks, of at most so many images."""
+        """The blocks, of at most `images` files or STORE_BLOCK rows of a store."""
         found = []
         for number, source in enumerate(self.sources):
             rows, step = (
-                (len(source.paths), STORED)
+                (len(source.paths), STORE_BLOCK)
                 if isinstance(source, StoreRows)
                 else (len(source), images)
             )
@@ -93,15 +93,15 @@ class Inputs:
         return found
 
     def block(self, span: Span) -> InputBlock:
-        """What is in a block."""
+        """The files or the rows of a block."""
         source, part = self.sources[span.source], slice(span.start, span.stop)
         if isinstance(source, StoreRows):
-            return Stored(source.folder, source.part, span.start, tuple(source.paths[part]))
+            return StoreBlock(source.folder, source.part, span.start, tuple(source.paths[part]))
         return tuple(source[part])
 
 
 def inputs_of(sources: Sequence[Path]) -> Inputs:
-    """List what is in sources; a folder's files are in the order of their paths' bytes.
+    """List the inputs of sources; a folder's files are in the order of their paths' bytes.
 
     A file that cannot be opened is among them, with the reason.
 
@@ -109,7 +109,7 @@ def inputs_of(sources: Sequence[Path]) -> Inputs:
         InputError: a source is not there, or holds nothing.
     """
     require(len(sources) > 0, "There is nothing to look at: name images, folders, lists or stores.")
-    found: list[list[File] | StoreRows] = []
+    found: list[list[InputFile] | StoreRows] = []
     seal = hashlib.sha256()
     for source in sources:
         path = source.expanduser()
@@ -134,7 +134,7 @@ def inputs_of(sources: Sequence[Path]) -> Inputs:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a folder is a store, finished or not, be it one that lacks one of its files."""
+    """Whether a folder is a store, finished or not; one of its files may be missing."""
     names = ("manifest.json", JOURNAL, view_file("train", "plain"))
     return sum(os.path.lexists(path / name) for name in names) >= 2
 
@@ -144,10 +144,13 @@ def _rows(folder: Path) -> Iterator[tuple[StoreRows, bytes]]:
     paths, prints = store.paths(), store.plan.fingerprints
     for part, about in store.plan.parts.items():
         names = paths.get(part) or [f"{part} {row}" for row in range(about.rows)]
-        yield StoreRows(folder, part, names, prints["encoder"]), _sealed(part, about.rows, prints)
+        yield (
+            StoreRows(folder, part, names, prints["encoder"]),
+            _json_bytes(part, about.rows, prints),
+        )
 
 
-def _files(path: Path) -> Iterator[tuple[File, bytes]]:
+def _files(path: Path) -> Iterator[tuple[InputFile, bytes]]:
     if path.is_dir():
         listing = list_files(path)
         entries: dict[str, Entry | str] = {entry.path: entry for entry in listing.files}
@@ -157,25 +160,25 @@ def _files(path: Path) -> Iterator[tuple[File, bytes]]:
     elif is_list(path):
         root = path.parent
         for name in read_list(path)[0]:
-            yield _file(name, str(root), _looked_at(root, name))
+            yield _file(name, str(root), _entry_or_reason(root, name))
     elif os.path.lexists(path):
-        yield _file(str(path), "", _looked_at(Path(), str(path)))
+        yield _file(str(path), "", _entry_or_reason(Path(), str(path)))
     else:
         raise InputError(f"{printable(str(path))} is not there: name images, folders or lists.")
 
 
-def _looked_at(root: Path, name: str) -> Entry | str:
+def _entry_or_reason(root: Path, name: str) -> Entry | str:
     try:
         return entry_of(root, name)
     except RefusedError as refusal:
         return str(refusal)
 
 
-def _file(path: str, root: str, found: Entry | str) -> tuple[File, bytes]:
+def _file(path: str, root: str, found: Entry | str) -> tuple[InputFile, bytes]:
     if isinstance(found, str):
-        return File(path, root, found), _sealed(path, root, found)
-    return File(path, root, ""), _sealed(path, root, found.size, found.mtime_ns)
+        return InputFile(path, root, found), _json_bytes(path, root, found)
+    return InputFile(path, root, ""), _json_bytes(path, root, found.size, found.mtime_ns)
 
 
-def _sealed(*values: object) -> bytes:
+def _json_bytes(*values: object) -> bytes:
     return json.dumps(values).encode()

@@ -1,6 +1,6 @@
-"""The rows of finished blocks, on the disk beside the file that they are to become.
+"""Journal of a prediction: the rows of finished blocks, in a file beside the output.
 
-    .NAME.rows     a line that says what the rows are of, then one line a block, in order
+    .NAME.rows     a line with the fingerprint of the job, then a line for each block, in order
 
 A process that is killed leaves whole lines and at most one torn line, which is dropped.
 """
@@ -14,7 +14,7 @@ from io import FileIO
 from pathlib import Path
 
 from protofission.core.errors import InputError, printable
-from protofission.system.json_files import parsed_json
+from protofission.system.json_files import parse_json
 from protofission.system.locks import open_locked
 from protofission.system.partial_files import is_partial
 from protofission.system.plain_files import open_plain, write_all
@@ -24,20 +24,23 @@ VERSION = 1
 
 
 class Journal:
-    """The rows so far of what is to be a file; one process at a time has it."""
+    """The finished rows of an output file; one process at a time holds it."""
 
     def __init__(self, out: Path, path: Path, file: FileIO) -> None:
         self.out, self.path, self._file = out, path, file
         self.blocks = 0
-        """That are finished."""
+        """Number of finished blocks."""
         self.rows = 0
-        """In them."""
+        """Number of rows in them."""
 
     def take_up(self, fingerprint: str, sizes: Sequence[int]) -> bool:
-        """Keep the finished blocks if they are of the same work; whether others had to go.
+        """Keep the finished blocks of the same job, and drop those of another.
 
         Args:
-            sizes: the rows of each block.
+            sizes: the number of rows of each block.
+
+        Returns:
+            Whether blocks of another job were dropped.
         """
         head = json.dumps({"version": VERSION, "fingerprint": fingerprint}).encode() + b"\n"
         with _writing(self.out):
@@ -54,20 +57,20 @@ class Journal:
         return others
 
     def add(self, rows: Sequence[Row]) -> None:
-        """The rows of the next block, down to the disk."""
+        """Write the rows of the next block, down to the disk."""
         with _writing(self.out):
             self._write(json.dumps(rows, allow_nan=False).encode() + b"\n")
         self.blocks, self.rows = self.blocks + 1, self.rows + len(rows)
 
     def all_rows(self) -> Iterator[Row]:
-        """The rows of all blocks; those of one are held in memory."""
+        """Yield the rows of all blocks; those of one are in memory at a time."""
         with open_plain(self.path) as file:
             file.readline()
             for line in file:
                 yield from _rows(line)
 
     def remove(self) -> None:
-        """Leave nothing behind."""
+        """Delete the file."""
         self.path.unlink(missing_ok=True)
 
     def _write(self, content: bytes) -> None:
@@ -76,7 +79,7 @@ class Journal:
 
 @contextmanager
 def journal_of(out: Path) -> Iterator[Journal]:
-    """The journal of a file that is to be written; another process is refused meanwhile."""
+    """Open the journal of an output file; other processes are refused meanwhile."""
     path = out.with_name(f".{out.name}.rows")
     with _writing(out):
         try:
@@ -105,8 +108,8 @@ def _writing(out: Path) -> Iterator[None]:
 
 
 def _rows(line: bytes) -> list[Row]:
-    """The rows of a line; none of one that is torn."""
+    """Parse the rows of a line; a torn line has none."""
     try:
-        return [row_of(values) for values in parsed_json(line)] if line.endswith(b"\n") else []
+        return [row_of(values) for values in parse_json(line)] if line.endswith(b"\n") else []
     except (InputError, TypeError):
         return []

@@ -1,4 +1,4 @@
-"""What is said of an image, as one row of a CSV, JSON Lines or Parquet file.
+"""The table of predictions: a row for each image, as CSV, JSON Lines or Parquet.
 
 In CSV and Parquet some characters of a text are escaped: a backslash is two; a new line, a carriage
 return and a tab are backslash n, r and t; other characters that a terminal obeys are backslash u
@@ -26,7 +26,7 @@ import numpy as np
 
 from protofission.core.errors import InputError, field_types, printable, require, unknown
 from protofission.core.records import NO_CLASS
-from protofission.system.json_files import parsed_json, typed
+from protofission.system.json_files import as_type, parse_json
 from protofission.system.optional_libraries import import_optional
 from protofission.system.plain_files import open_plain
 from protofission.system.whole_files import whole_file
@@ -45,11 +45,11 @@ COLUMNS = (
     "error",
 )
 GROUP = 65_536
-"""Rows that are written to Parquet at once."""
+"""Rows that are read or written at once."""
 
 
 class Row(NamedTuple):
-    """One image, by the columns of the file; one that could not be read has nothing but an error.
+    """The prediction of one image; of one that could not be read, its path and an error.
 
     A number is the Python float whose text is the shortest of its float32.
     """
@@ -62,7 +62,7 @@ class Row(NamedTuple):
     decision: str = ""
     """One of DECISIONS."""
     cluster: str = ""
-    """Of an image that is novel."""
+    """The novel cluster, if the decision is novel."""
     error: str = ""
 
 
@@ -70,21 +70,25 @@ _KINDS = tuple(field_types(Row).values())
 
 
 def row_of(values: Any) -> Row:
-    """A row from JSON; what is none is an InputError."""
-    return Row(*typed(values, tuple[_KINDS], "a row"))  # type: ignore[valid-type]
+    """Read a row from a JSON list.
+
+    Raises:
+        InputError: it is no row.
+    """
+    return Row(*as_type(values, tuple[_KINDS], "a row"))  # type: ignore[valid-type]
 
 
 class Names(NamedTuple):
-    """What classes, their sub-classes and the novel clusters are called."""
+    """Names of the classes, of their sub-classes and of the novel clusters."""
 
     classes: Sequence[str]
     subclasses: Sequence[Sequence[str]]
-    """Of each class."""
+    """V names for each class."""
     clusters: Sequence[str] = ()
 
 
 def rows_of(paths: Sequence[str], verdicts: Verdicts, names: Names) -> list[Row]:
-    """The rows of images by the verdicts on them; a verdict that is no number is an error."""
+    """Make the rows of images from their verdicts; NaN or infinity becomes an error."""
     classes = verdicts.classes.tolist()
     probabilities = verdicts.probs.gather(1, verdicts.classes[:, None])[:, 0]
     rows = [
@@ -100,9 +104,9 @@ def rows_of(paths: Sequence[str], verdicts: Verdicts, names: Names) -> list[Row]
         for path, label, probability, subclass, score, decision, cluster in zip(
             paths,
             classes,
-            shortest(probabilities.cpu().numpy()),
+            shortest_floats(probabilities.cpu().numpy()),
             verdicts.subclasses.tolist(),
-            shortest(verdicts.id_scores.cpu().numpy()),
+            shortest_floats(verdicts.id_scores.cpu().numpy()),
             verdicts.decisions.tolist(),
             verdicts.clusters.tolist(),
             strict=True,
@@ -117,13 +121,13 @@ def _finite(row: Row) -> bool:
     return math.isfinite(row.probability or 0.0) and math.isfinite(row.id_score or 0.0)
 
 
-def shortest(values: Any) -> list[float]:
+def shortest_floats(values: Any) -> list[float]:
     """The Python floats with the shortest texts that read back to the same float32."""
     return np.asarray(values, np.float32).astype(str).astype(np.float64).tolist()  # type: ignore[no-any-return]
 
 
 def format_of(out: Path | None, wanted: str | None) -> Format:
-    """The format that is asked for, or that the name of the file tells; CSV where nothing does."""
+    """The format that is asked for, else that of the file's suffix, else CSV."""
     suffix = "" if out is None else out.suffix.lower().removeprefix(".")
     found = wanted or (suffix if suffix in get_args(Format) else "csv")
     if found not in get_args(Format):
@@ -137,8 +141,8 @@ def format_of(out: Path | None, wanted: str | None) -> Format:
     return cast(Format, found)
 
 
-def head_of(form: Format) -> bytes:
-    """What comes before the lines of rows."""
+def header_of(form: Format) -> bytes:
+    """The header of a CSV file; JSON Lines have none."""
     return b"%s\n" % ",".join(COLUMNS).encode() if form == "csv" else b""
 
 
@@ -149,13 +153,13 @@ def text_of(rows: Iterable[Row], form: Format) -> bytes:
 
 
 def write_rows(path: Path, rows: Iterable[Row], form: Format) -> None:
-    """Write a file of rows, whole or not at all; no more of them than a part is held in memory."""
+    """Write a file of rows, whole or not at all, with GROUP rows in memory at a time."""
     try:
         with whole_file(path) as partial, partial.open("wb") as file:
             if form == "parquet":
                 _write_parquet(file, rows)
             else:
-                file.write(head_of(form))
+                file.write(header_of(form))
                 for some in _parts(rows):
                     file.write(text_of(some, form))
     except OSError as error:
@@ -193,29 +197,29 @@ _FORMULA = re.compile(
 _QUOTED = re.compile(r"[\",;]|^\s|\s$")
 
 
-def escaped(text: str) -> str:
-    """Text that is UTF-8, on one line, and that any terminal can show."""
-    return _OBEYED.sub(_escape, text)
+def escape_text(text: str) -> str:
+    """Escape text: the result is UTF-8, on one line, and safe on any terminal."""
+    return _OBEYED.sub(_escape_match, text)
 
 
-def unescaped(text: str) -> str:
-    """What was escaped."""
-    return _ESCAPE.sub(_meant, text)
+def unescape_text(text: str) -> str:
+    """Undo `escape_text`."""
+    return _ESCAPE.sub(_unescape_match, text)
 
 
-def _escape(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     code = ord(found[0])
     byte = f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
     return _SHORT.get(found[0], byte)
 
 
-def _meant(found: re.Match[str]) -> str:
+def _unescape_match(found: re.Match[str]) -> str:
     kind, digits = found[1][0], found[1][1:]
     return _LONG[kind] if not digits else chr(int(digits, 16) + (0xDC00 if kind == "x" else 0))
 
 
 def _cell(text: str) -> str:
-    cell = escaped(f"'{text}" if _FORMULA.match(text) else text)
+    cell = escape_text(f"'{text}" if _FORMULA.match(text) else text)
     return '"{}"'.format(cell.replace('"', '""')) if _QUOTED.search(cell) else cell
 
 
@@ -233,7 +237,7 @@ def _read_csv(file: BinaryIO) -> Iterator[Row]:
     if ",".join(next(lines, ())).removeprefix("\ufeff") != ",".join(COLUMNS):
         raise ValueError("header")
     for cells in lines:
-        texts: list[Any] = [unescaped(cell.removeprefix("'")) for cell in cells]
+        texts: list[Any] = [unescape_text(cell.removeprefix("'")) for cell in cells]
         row = Row(*texts)
         yield row._replace(probability=_number(row.probability), id_score=_number(row.id_score))
 
@@ -244,7 +248,7 @@ def _number(text: Any) -> float | None:
 
 def _read_json(file: BinaryIO) -> Iterator[Row]:
     for line in file:
-        found = parsed_json(line)
+        found = parse_json(line)
         yield row_of([found[column] for column in COLUMNS])
 
 
@@ -258,8 +262,8 @@ def _read_parquet(file: BinaryIO) -> Iterator[Row]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
-        return unescaped(value)
-    return value if value is None else shortest([value])[0]
+        return unescape_text(value)
+    return value if value is None else shortest_floats([value])[0]
 
 
 def _write_parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
@@ -272,7 +276,7 @@ def _write_parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
     with parquet.ParquetWriter(file, schema) as writer:
         for some in _parts(rows):
             columns = [
-                arrow.array([escaped(v) if isinstance(v, str) else v for v in column], kind)
+                arrow.array([escape_text(v) if isinstance(v, str) else v for v in column], kind)
                 for column, kind in zip(zip(*some, strict=True), kinds, strict=True)
             ]
             writer.write_table(arrow.Table.from_arrays(columns, schema=schema))

@@ -17,26 +17,26 @@ from protofission.training.presets import preset
 from protofission.training.state import start
 
 LEARNING_RATE = 0.03
-"""Of all methods: on few images better than ORCA's 0.1."""
+"""Learning rate of all methods: on few images better than ORCA's 0.1."""
 
 
 @dataclass(frozen=True)
 class QuickTraining:
-    """The settings of a training that nobody wants to tune."""
+    """Settings of a training without tuning."""
 
     method: str = "orca+pf"
     """A name of METHODS."""
     prototypes: int = 5
-    """V."""
+    """V, the prototypes of a class."""
     width: int = 256
-    """Features of the adapter."""
+    """Output features of the adapter."""
     steps: int = 300
-    """Of training."""
+    """Training steps."""
     seed: int = 0
-    """Of all that is random."""
+    """Seed of all that is random."""
 
     def experiment(self, labeled: int, pool: int) -> Experiment:
-        """The experiment for so many images, whose batches are no larger than these."""
+        """The experiment for these numbers of images; its batches are no larger."""
         found = preset("features", self.method)
         recipe = found.recipe
         return replace(
@@ -56,7 +56,7 @@ class QuickTraining:
         )
 
     def _head(self, head: HeadSpec) -> HeadSpec:
-        """A head whose prototypes start from the data, if they can: that takes fewer steps."""
+        """The head with prototypes that start from the data, if they can: it needs fewer steps."""
         start: Literal["random", "data"] = "data" if head.can_start_from_data else "random"
         return replace(head, prototypes=self.prototypes, init=start)
 

@@ -23,7 +23,7 @@ from protofission.core.progress import Progress
 from protofission.data.readers.decode import Decoding, RefusedError, decode, quiet_pillow
 from protofission.data.store.manifest import npy_header
 from protofission.system.digests import digest
-from protofission.system.json_files import parsed_json, typed
+from protofission.system.json_files import as_type, parse_json
 from protofission.system.plain_files import open_plain
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def outcomes_from_json(value: Any) -> list[Outcome]:
     Raises:
         InputError: they are something else.
     """
-    return [Outcome(*fields) for fields in typed(value, _Outcomes, "outcomes")]
+    return [Outcome(*fields) for fields in as_type(value, _Outcomes, "outcomes")]
 
 
 def outcomes_to_json(outcomes: list[Outcome]) -> list[list[Any]]:
@@ -128,7 +128,7 @@ def _keep_sound_blocks(
     size = math.prod(decoding.shape)
     for line in journal:
         try:  # the last line may be cut short
-            block = outcomes_from_json(parsed_json(line))
+            block = outcomes_from_json(parse_json(line))
         except InputError:
             break
         digests = [outcome.pixel_digest for outcome in block if outcome.reason is None]

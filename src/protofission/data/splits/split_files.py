@@ -11,7 +11,7 @@ import numpy as np
 
 from protofission.core.errors import InputError, require
 from protofission.data.splits.split import PARTS, Indices, Split
-from protofission.system.json_files import read_json, typed
+from protofission.system.json_files import as_type, read_json
 from protofission.system.whole_files import write_whole
 
 FORMAT = "protofission split, version 1"
@@ -78,7 +78,7 @@ def _entries(plain: dict[str, Any]) -> _Entries:
         f"its format is {plain.get('format')!r} instead of {FORMAT!r}.",
     )
     known = {field.name for field in fields(_Entries)}
-    entries = typed({k: v for k, v in plain.items() if k in known}, _Entries, "")
+    entries = as_type({k: v for k, v in plain.items() if k in known}, _Entries, "")
     require(entries.seed >= 0, f"seed is {entries.seed}.")
     for name in ("counts", "indices"):
         for part in PARTS:

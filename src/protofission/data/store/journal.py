@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 from protofission.core.errors import InputError
 from protofission.core.records import ViewName
 from protofission.data.store.manifest import Block, StorePlan
-from protofission.system.json_files import parsed_json, typed
+from protofission.system.json_files import as_type, parse_json
 from protofission.system.plain_files import read_plain
 
 JOURNAL = "blocks.jsonl"
@@ -53,7 +53,7 @@ def read_journal(folder: Path) -> list[JournalEntry]:
     found = []
     for line in lines:
         try:  # the last line may be cut short
-            entry = typed(parsed_json(line), _JournalLine, "")
+            entry = as_type(parse_json(line), _JournalLine, "")
         except InputError:
             continue
         block = Block(entry.part, entry.start, entry.stop)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protofission.core.errors import InputError, printable, require
 from protofission.core.records import ViewName
-from protofission.system.json_files import read_json, typed
+from protofission.system.json_files import as_type, read_json
 
 VERSION = 1
 FEATURE_BYTES = 2
@@ -85,9 +85,9 @@ class StorePlan:
                 )
         require(self.block >= 1, f"block = {self.block} is below 1.")
         for about in ("data", "encoder", "augmentation"):
-            typed(getattr(self, about).get("fingerprint"), str, f"{about}.fingerprint")
-        typed(self.data.get("name"), str, "data.name")
-        shape = typed(self.data.get("shape"), tuple[int, ...], "data.shape")
+            as_type(getattr(self, about).get("fingerprint"), str, f"{about}.fingerprint")
+        as_type(self.data.get("name"), str, "data.name")
+        shape = as_type(self.data.get("shape"), tuple[int, ...], "data.shape")
         _check_shape(shape, "data.shape")
 
     def files(self) -> dict[str, int]:
@@ -228,11 +228,11 @@ def parse_manifest(content: dict[str, Any]) -> StoreManifest:
             f"The store is of version {printable(str(version))[:20]}, and this protofission reads "
             f"{VERSION}: update it, or make the store again."
         )
-    plan = typed(content, StorePlan, "")
+    plan = as_type(content, StorePlan, "")
     plan.check()
     if digests is None:
         return plan, None
-    found = typed(digests, dict[str, tuple[str, ...]], "digests")
+    found = as_type(digests, dict[str, tuple[str, ...]], "digests")
     for name, blocks in plan.files().items():
         require(len(found.get(name, ())) == blocks, f"digests.{name} must be {blocks} digests.")
     for name, values in found.items():

@@ -33,7 +33,7 @@ from protofission.data.store.manifest import (
 )
 from protofission.data.store.mapped_arrays import release
 from protofission.system.digests import digest
-from protofission.system.json_files import parsed_json, typed
+from protofission.system.json_files import as_type, parse_json
 from protofission.system.plain_files import open_plain, read_plain
 
 MOST_BYTES = 2**30
@@ -124,8 +124,8 @@ class Store:
         if PATHS not in self.digests:
             return {}
         try:
-            found = typed(
-                parsed_json(self._read_verified(PATHS)), dict[str, tuple[str, ...]], PATHS
+            found = as_type(
+                parse_json(self._read_verified(PATHS)), dict[str, tuple[str, ...]], PATHS
             )
         except InputError:
             _refuse_damaged(self.folder / PATHS)

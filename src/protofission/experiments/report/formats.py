@@ -57,7 +57,7 @@ def markdown_code(text: str) -> str:
 def markdown_table(table: Table) -> str:
     """A table with its title and caption; numbers lead to their runs."""
     titles = [" ".join(filter(None, head)) for head in table.heads]
-    if table.grouped:
+    if table.shows_groups:
         above = [title for title, span in table.groups for _ in range(span)]
         titles = [f"{group}: {title}" for group, title in zip(above, titles, strict=True)]
     header = [markdown_text(text) for text in (*table.corner, *titles)]
@@ -80,7 +80,7 @@ def latex_text(text: str) -> str:
 
 
 def latex_tables(tables: Sequence[Table], marks: Sequence[str]) -> str:
-    r"""Tables for \usepackage{booktabs}, each with what a reader must know above its head."""
+    r"""Tables for \usepackage{booktabs}, each with the marks above its head."""
     start = "% \\usepackage[T1]{fontenc}\n% \\usepackage{booktabs}\n"
     return start + "".join(f"\n{_latex_table(table, marks)}" for table in tables)
 
@@ -110,7 +110,7 @@ def _latex_groups(table: Table) -> list[str]:
 
 
 def _latex_cell(cell: Cell) -> str:
-    """A number with what stands small under it; its minus is a minus, not a hyphen."""
+    """Write a number with its notes under it; its minus is a minus, not a hyphen."""
     text, *notes = (
         re.sub(r"-(?=\d)", "$-$", latex_text(part)) for part in (cell.text, *cell.notes)
     )

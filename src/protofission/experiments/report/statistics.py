@@ -1,4 +1,4 @@
-"""A few numbers, one for each seed: their mean, spread and interval; and differences by seed."""
+"""Statistics over seeds: mean, spread, interval, and differences by seed."""
 
 from __future__ import annotations
 

@@ -190,5 +190,5 @@ def _quantity(column: Column) -> str:
 
 
 def _title(panel: str, marks: Sequence[str]) -> str:
-    """The panel's name, over it what a reader must know: files are shown without their page."""
+    """The panel's name under the marks: figures are also shown without their page."""
     return "\n".join([*(fill(mark, 80) for mark in marks), panel])

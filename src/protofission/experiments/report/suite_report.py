@@ -58,8 +58,8 @@ class ListedRun:
 
 
 @dataclass(frozen=True)
-class Content:
-    """All that a report says, before it takes a format."""
+class ReportContent:
+    """Content of a report, independent of its formats."""
 
     grid: Grid
     command: str
@@ -92,12 +92,12 @@ def write_report(
     marks: Sequence[str] = (),
     pictures: Sequence[Markup] = (),
 ) -> list[Path]:
-    """Write the report of a suite into a folder; gives its files, the page last.
+    """Write the report of a suite into a folder; return its files, the page last.
 
     Args:
         runs: all that were asked for, finished or not.
-        command: what made them, as typed.
-        marks: what no reader may miss, such as a budget that is not the paper's.
+        command: the command that made them, as typed.
+        marks: warnings above all tables, such as a budget that is not the paper's.
         pictures: elements for the page, a <figure> each.
     """
     content = _content(folder, suite, runs, command, marks)
@@ -123,7 +123,7 @@ def write_report(
 
 def _content(
     folder: Path, suite: Suite, runs: Sequence[Run], command: str, marks: Sequence[str]
-) -> Content:
+) -> ReportContent:
     grid = grid_of(suite, runs)
     tables = {"results": result_tables(grid)}
     if suite.axis:
@@ -135,7 +135,7 @@ def _content(
         anchor[place]: [_listed_run(run, run in entry.finished, folder) for run in entry.runs]
         for place, entry in grid.entries.items()
     }
-    return Content(grid, command, marks, tables, drawings(grid, marks), listed)
+    return ReportContent(grid, command, marks, tables, drawings(grid, marks), listed)
 
 
 def _listed_run(run: Run, finished: bool, folder: Path) -> ListedRun:
@@ -149,7 +149,7 @@ def _unfinished_state(folder: RunFolder) -> str:
     return "begun" if folder.has("experiment.json") else "not run"
 
 
-def _page(content: Content, pictures: Sequence[Markup]) -> str:
+def _page(content: ReportContent, pictures: Sequence[Markup]) -> str:
     return render(
         "suite.html.jinja",
         content=content,
@@ -160,7 +160,7 @@ def _page(content: Content, pictures: Sequence[Markup]) -> str:
     )
 
 
-def _markdown(content: Content, pictured: bool) -> str:
+def _markdown(content: ReportContent, pictured: bool) -> str:
     suite = content.grid.suite
     parts = [f"# {markdown_text(suite.title)}\n"]
     parts += [f"> **{markdown_text(mark)}**\n" for mark in content.marks]
@@ -178,7 +178,7 @@ def _markdown_figure(drawing: Drawing) -> str:
     return f"### {title}\n\n{image}\n\n{drawing.caption} [PNG]({file}.png), [SVG]({file}.svg)\n"
 
 
-def _markdown_runs(content: Content) -> str:
+def _markdown_runs(content: ReportContent) -> str:
     lines = ["## Runs\n", "| row | on | x | seed | state | folder | command |", "|---" * 7 + "|"]
     for anchor, some in content.runs.items():
         for place, listed in enumerate(some):
@@ -197,8 +197,8 @@ def _markdown_runs(content: Content) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table_files(content: Content) -> dict[str, str]:
-    """The tables, by file name; a CSV file says what no reader may miss on each of its lines."""
+def _table_files(content: ReportContent) -> dict[str, str]:
+    """The tables by file name; a CSV file has the marks on each of its lines."""
     plain, marks = _plain(content), " ".join(content.marks)
     files = {f"{name}.tex": latex_tables(some, content.marks)
              for name, some in content.tables.items()}  # fmt: skip
@@ -214,7 +214,7 @@ def _csv_value(value: Any) -> Any:
     return " ".join(value) if isinstance(value, list) else value
 
 
-def _plain(content: Content) -> Plain:
+def _plain(content: ReportContent) -> Plain:
     """All numbers of the report."""
     suite, grid = content.grid.suite, content.grid
     return {

@@ -16,7 +16,7 @@ from protofission.experiments.report.statistics import Sample
 from protofission.experiments.report.suite_grid import SUMMARIES, Grid
 
 WIDEST = 8
-"""So many columns of numbers fit on a sheet of paper."""
+"""Most columns of numbers on a sheet of paper."""
 NOT_RUN = "not run"
 SPREAD = (
     "Mean ± sample standard deviation over seeds; in brackets, the 95 % interval of the mean "
@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table: what it is about, and its numbers."""
+    """A row of a table: labels and numbers."""
 
     labels: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """A table."""
+    """A table, before it takes a format."""
 
     title: str
     caption: str
@@ -54,12 +54,12 @@ class Table:
     groups: tuple[tuple[str, int], ...]
     """Titles over some columns each, and over how many; none if there are no groups."""
     heads: tuple[tuple[str, str], ...]
-    """The title of each column, and what stands small under it."""
+    """The title of each column, and its protocol."""
     lines: tuple[Line, ...]
 
     @property
-    def grouped(self) -> bool:
-        """Whether its groups say what the title does not."""
+    def shows_groups(self) -> bool:
+        """Whether to show the groups: their titles are not all in that of the table."""
         return any(title not in self.title for title, _ in self.groups) or len(self.groups) > 1
 
 

@@ -8,11 +8,11 @@ from protofission.experiments.suites.paper import SUITES
 from protofission.experiments.suites.setting import Setting
 
 
-def suite_named(name: str, setting: Setting) -> Suite:
+def find_suite(name: str, setting: Setting) -> Suite:
     """A suite by its name, in a setting."""
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
     return SUITES[name](setting)
 
 
-__all__ = ["SUITES", "Case", "Run", "Setting", "Suite", "suite_named"]
+__all__ = ["SUITES", "Case", "Run", "Setting", "Suite", "find_suite"]

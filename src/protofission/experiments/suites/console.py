@@ -1,4 +1,4 @@
-"""A suite shown in a terminal: the plan with its time, bars while it runs, results and failures."""
+"""Show a suite in a terminal: plan and time, progress bars, results and failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show_suite(
     Args:
         rows: the rows to run, or none for all; the report shows all of them.
         workers: how many runs are carried out side by side.
-        command: what the report says it was made by.
+        command: the command that the report names.
 
     Raises:
         InputError: a run failed; the others are finished, and the report is written.

@@ -18,7 +18,7 @@ from protofission.training.run_folder import RunFolder
 
 
 def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
-    """The folders of runs among these folders and those within them."""
+    """Find the run folders among these folders and those within them."""
     found: list[RunFolder] = []
     for path in paths:
         own = [RunFolder(path)] if RunFolder(path).has("experiment.json") else []
@@ -30,9 +30,9 @@ def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
     return found
 
 
-def gathered(folders: Sequence[RunFolder]) -> tuple[Suite, list[Run]]:
-    """A suite of whatever was run: a row for each way to run a method, a panel for each split."""
-    all_runs = [_Found(folder, folder.plain("experiment")) for folder in folders]
+def suite_of_runs(folders: Sequence[RunFolder]) -> tuple[Suite, list[Run]]:
+    """Put runs together as a suite: a row for each way to run a method, a panel for each split."""
+    all_runs = [_FoundRun(folder, folder.plain("experiment")) for folder in folders]
     judged = [run for run in all_runs if run.plain["name"] != "simclr"]
     require(bool(judged), "None of these runs classifies: name runs of other methods than simclr.")
     rows, panels = _rows(judged), _panels(judged)
@@ -58,7 +58,7 @@ def gathered(folders: Sequence[RunFolder]) -> tuple[Suite, list[Run]]:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FoundRun:
     folder: RunFolder
     plain: dict[str, Any]
 
@@ -73,7 +73,7 @@ class _Found:
         return found
 
     def _origin(self, weights: str) -> str:
-        """How weights were trained, whatever the seed; where nothing tells, their name."""
+        """Method and digest of the run that trained weights, but for its seed; else their path."""
         for path in (Path(weights), self.folder.path.parent / Path(weights).name):
             run = RunFolder(path)
             if run.has("experiment.json"):
@@ -84,27 +84,27 @@ class _Found:
 
 
 _NO_OPTIONS = ("name", "seed", "data.store", "data.folder")
-"""Keys that tell no two rows or panels apart: what is in a store is told by its fingerprints."""
+"""Keys that do not distinguish rows or panels; stores are compared by their fingerprints."""
 
 
-def _rows(runs: Sequence[_Found]) -> list[str]:
-    """The method of each run, and what sets it apart from other runs of the method."""
+def _rows(runs: Sequence[_FoundRun]) -> list[str]:
+    """Name the row of each run: its method, and options that other runs of it do not share."""
     names = [run.plain["name"] for run in runs]
-    return _told_apart(names, [run.options(data=False) for run in runs])
+    return _distinguish(names, [run.options(data=False) for run in runs])
 
 
-def _panels(runs: Sequence[_Found]) -> list[str]:
-    """The data and split of each run, and what sets it apart from others of these."""
+def _panels(runs: Sequence[_FoundRun]) -> list[str]:
+    """Name the panel of each run: data and split, and options that others do not share."""
     names = []
     for run in runs:
         data = run.plain["data"]
         dataset = data["dataset"] or Path(data["store"] or "").name
         names.append(f"{dataset}, {data['split']['name']}")
-    return _told_apart(names, [run.options(data=True) for run in runs])
+    return _distinguish(names, [run.options(data=True) for run in runs])
 
 
-def _told_apart(names: Sequence[str], options: Sequence[dict[str, Any]]) -> list[str]:
-    """Names, with the options in which those of one name differ."""
+def _distinguish(names: Sequence[str], options: Sequence[dict[str, Any]]) -> list[str]:
+    """Add to equal names the options in which they differ."""
     seen: dict[str, dict[str, set[str]]] = {}
     for name, own in zip(names, options, strict=True):
         for key, value in own.items():

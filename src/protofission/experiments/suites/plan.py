@@ -9,7 +9,7 @@ from pathlib import Path
 from protofission.core.errors import unknown
 from protofission.core.rng import seed_range
 from protofission.experiments.suite import Run, Suite
-from protofission.experiments.suites import suite_named
+from protofission.experiments.suites import find_suite
 from protofission.experiments.suites.setting import Setting, Tier
 from protofission.experiments.suites.yaml_suite import YamlSuite
 
@@ -60,7 +60,7 @@ def plan_suite(
     tier = tier or (Setting.tier if own is None else own.tier)
     setting = Setting(tier, datasets or Setting.datasets, stores, budget, options)
     if own is None:
-        suite = suite_named(name, setting)
+        suite = find_suite(name, setting)
     else:
         setting = own.setting(setting, keep_datasets=bool(datasets))
         suite = own.suite(setting)

@@ -100,7 +100,7 @@ class Setting:
             )
         for option in self.options:
             if not any(option in case.options for case in suite.cases):
-                override(suite.cases[0].experiment(0), option)  # says why
+                override(suite.cases[0].experiment(0), option)  # raises the reason
 
     def marks(self, suite: Suite) -> list[str]:
         """Sentences on the differences to the full suite, which no reader may miss."""

@@ -17,7 +17,7 @@ from protofission.data.datasets import Data
 from protofission.data.store.reader import Store
 from protofission.data.store.stored_views import StoredViews
 from protofission.experiments.suite import Run
-from protofission.system.distributed import launched
+from protofission.system.distributed import launch_processes
 from protofission.system.locks import folder_lock
 from protofission.system.processors import processors
 from protofission.system.worker_processes import (
@@ -134,7 +134,7 @@ def _begin(told: Queue[News], threads: int) -> None:
 
 
 def _carry_out(place: int, run: Run) -> News:
-    """One run, in a worker."""
+    """Carry out one run in a worker, and return its last news."""
     assert _told is not None
     try:
         with folder_lock(run.folder.path, wait=True):  # until another suite has done with it
@@ -152,7 +152,7 @@ def _news_of(place: int, run: Run) -> Iterator[News]:
     experiment = run.case.experiment(run.seed)
     experiment.check()
     data = load_run_data(experiment)
-    processes = launched(precision=experiment.recipe.precision)
+    processes = launch_processes(precision=experiment.recipe.precision)
     steps, clock = number_of_steps(experiment.recipe, data.training), 0.0
     command = run.case.command(run.seed)
     for moment in perform(

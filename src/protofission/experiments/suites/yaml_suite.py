@@ -26,7 +26,7 @@ from protofission.experiments.report.quantities import QUANTITIES
 from protofission.experiments.suite import Suite
 from protofission.experiments.suites.paper import ACCURACIES, SUITES
 from protofission.experiments.suites.setting import Setting, Tier
-from protofission.system.json_files import typed
+from protofission.system.json_files import as_type
 from protofission.system.plain_files import read_plain
 from protofission.system.yaml_files import parse_yaml
 
@@ -86,7 +86,7 @@ class YamlSuite:
         """The number of seeds, if the file has one."""
         if self.content.get("seeds") is None:
             return None
-        return self._typed("seeds", int, 0, "give a whole number")
+        return self._value("seeds", int, 0, "give a whole number")
 
     @property
     def tier(self) -> Tier:
@@ -126,27 +126,27 @@ class YamlSuite:
         if isinstance(entry, str):
             return entry, entry, dataset
         whole = {"options": [], **entry} if isinstance(entry, dict) else entry
-        row = self._checked(whole, _Row, place, "give a name, or row, method and options")
+        row = self._as_type(whole, _Row, place, "give a name, or row, method and options")
         return row.row, row.method, dataset, *row.options
 
     def _pairs(self) -> tuple[tuple[str, str], ...]:
-        return self._typed("compare", _Pairs, (), "give a list of pairs of rows")
+        return self._value("compare", _Pairs, (), "give a list of pairs of rows")
 
     def _texts(self, key: str) -> tuple[str, ...]:
-        return self._typed(key, tuple[str, ...], (), "give a list of texts")
+        return self._value(key, tuple[str, ...], (), "give a list of texts")
 
     def _text(self, key: str) -> str:
-        return self._typed(key, str, "", "give a text")
+        return self._value(key, str, "", "give a text")
 
-    def _typed(self, key: str, wanted: type[Value], default: Value, remedy: str) -> Value:
+    def _value(self, key: str, wanted: type[Value], default: Value, remedy: str) -> Value:
         """The value of a key, as one of a type, or the default if the file has no such key."""
         if key not in self.content:
             return default
-        return self._checked(self.content[key], wanted, key, remedy)
+        return self._as_type(self.content[key], wanted, key, remedy)
 
-    def _checked(self, value: Any, wanted: type[Value], place: str, remedy: str) -> Value:
+    def _as_type(self, value: Any, wanted: type[Value], place: str, remedy: str) -> Value:
         try:
-            return typed(value, wanted, place)
+            return as_type(value, wanted, place)
         except InputError as error:
             raise InputError(f"In {self.path} {str(error).removesuffix('.')}: {remedy}.") from None
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from protofission.core.errors import InputError, printable, require
 from protofission.models.encoders.base import reason_of
-from protofission.system.json_files import read_json, typed
+from protofission.system.json_files import as_type, read_json
 from protofission.system.optional_libraries import import_optional
 from protofission.system.plain_files import open_plain
 
@@ -107,4 +107,4 @@ def read_model_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
 def _read_index(folder: Path) -> set[str]:
     """The names of the files over which a model's tensors are spread."""
     found = read_json(folder / INDEX, dict[str, Any]).get("weight_map")
-    return set(typed(found, dict[str, str], f"weight_map of {INDEX}").values())
+    return set(as_type(found, dict[str, str], f"weight_map of {INDEX}").values())

@@ -24,7 +24,7 @@ from protofission.models.encoders.base import Encoder, encoder_fingerprint
 from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
 from protofission.models.residual_blocks import Stem
 from protofission.models.weight_files import read_card, read_tensors
-from protofission.system.json_files import fill
+from protofission.system.json_files import fill_fields
 
 SIZES = {
     "digits": 8,
@@ -121,7 +121,7 @@ class OwnBackboneEncoder(Encoder):
 def _from_json(fields: dict[str, Any], shown: str) -> BackboneSpec:
     """A specification from its fields in JSON; an earlier version may have had fewer."""
     try:
-        found = fill(BackboneSpec(), fields, "backbone")
+        found = fill_fields(BackboneSpec(), fields, "backbone")
         require("blocks" in fields, "backbone.blocks is missing.")
         return found
     except InputError:

@@ -8,7 +8,7 @@ from typing import Any
 
 from protofission.core.errors import InputError, printable
 from protofission.models.encoders.preprocessing import STANDARDS, Filter, Preprocessing
-from protofission.system.json_files import read_json, typed
+from protofission.system.json_files import as_type, read_json
 
 FILTERS: dict[int, Filter] = {2: "bilinear", 3: "bicubic"}
 """Filters by Pillow's numbers."""
@@ -53,7 +53,7 @@ def _read_config(folder: Path) -> dict[str, Any] | None:
             content = read_json(folder / name, dict[str, Any])
             config = content if part is None else content.get(f"{part}_processor")
             if config is not None:
-                config = typed(config, dict[str, Any], name)
+                config = as_type(config, dict[str, Any], name)
                 return {key: value for key, value in config.items() if value is not None}
     return None
 
