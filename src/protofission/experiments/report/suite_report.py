@@ -59,7 +59,7 @@ class ListedRun:
 
 @dataclass(frozen=True)
 class ReportContent:
-    """ReportContent of a report, independent of its formats."""
+    """Content of a report, independent of its formats."""
 
     grid: Grid
     command: str

@@ -7,7 +7,7 @@ from pathlib import Path
 from protofission.experiments.suite import Published
 
 
-def _published(rows: dict[str, dict[str, tuple[float, float, float]]]) -> Published:
+def _fractions(rows: dict[str, dict[str, tuple[float, float, float]]]) -> Published:
     """(seen, novel, all) in percent by ORCA's protocol, as the paper prints them, as shares."""
     names = ("seen", "novel_orca", "all_orca")
     return {
@@ -34,7 +34,7 @@ def _table_1() -> Published:
         "orca": ((88.1, 87.7, 87.8), (66.5, 41.0, 46.6), (89.4, 69.1, 75.5)),
         "orca+pf": ((88.6, 88.8, 88.7), (66.0, 41.3, 47.9), (90.0, 74.4, 79.6)),
     }
-    return _published(
+    return _fractions(
         {row: dict(zip(datasets, numbers, strict=True)) for row, numbers in rows.items()}
     )
 
@@ -42,7 +42,7 @@ def _table_1() -> Published:
 TABLE_1 = _table_1()
 """tab:ood; `orca` as the paper's authors trained it."""
 
-ABLATION = _published(
+ABLATION = _fractions(
     {
         "full": {"cifar10": (88.60, 88.81, 88.74), "cifar100": (65.99, 41.34, 47.92)},
         "without prototypes": {
