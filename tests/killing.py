@@ -32,7 +32,7 @@ import sklearn.datasets
 import sklearn.metrics  # noqa: F401
 import torch._dynamo  # noqa: F401
 
-import protofission.training.console  # noqa: F401
+import protofission.training.run_console  # noqa: F401
 from protofission.cli import main
 from protofission.data.store.journal import JOURNAL
 from protofission.system.partial_files import is_partial

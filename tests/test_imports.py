@@ -136,3 +136,21 @@ def test_every_name_that_the_package_offers_is_there() -> None:
 
     for name in protofission.__all__:
         assert getattr(protofission, name) is not None
+
+
+RIDDLES = ("What ", "How ", "Who ", "Where ", "Whatever ", "That ")
+
+
+def test_names_are_of_one_thing_and_docstrings_start_with_a_verb_or_a_noun(project: Path) -> None:
+    package = project / "src" / "protofission"
+    places: dict[str, list[str]] = {}
+    for path in sorted(package.rglob("*.py")):
+        tree, name = ast.parse(path.read_text()), str(path.relative_to(package))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                sentence = ast.get_docstring(node) or ""
+                assert not sentence.startswith(RIDDLES), f"{name}: {sentence}"
+    assert not {name: homes for name, homes in places.items() if len(homes) > 1}

@@ -21,8 +21,7 @@ from protofission.core.errors import InputError
 from protofission.core.options import override
 from protofission.experiments.report.quantities import QUANTITIES
 from protofission.experiments.report.suite_grid import grid_of
-from protofission.experiments.suites import SUITES, Setting, Suite, find_suite
-from protofission.experiments.suites import console as show
+from protofission.experiments.suites import SUITES, Setting, Suite, find_suite, suite_console
 from protofission.experiments.suites import workers as suite_work
 from protofission.experiments.suites.from_runs import run_folders, suite_of_runs
 from protofission.experiments.suites.time_estimate import measure_pace
@@ -362,8 +361,8 @@ def test_a_tier_that_is_asked_for_goes_before_the_file_s_and_the_report_follows(
 ):
     path, out = tmp_path / "own.yaml", tmp_path / "out"
     path.write_text("methods: [orca]\ndata: [digits]\n" + (f"tier: {said}\n" if said else ""))
-    monkeypatch.setattr(show, "show_stores", lambda *_: None)
-    monkeypatch.setattr(show, "show_runs", lambda *_: [])
+    monkeypatch.setattr(suite_console, "show_stores", lambda *_: None)
+    monkeypatch.setattr(suite_console, "show_runs", lambda *_: [])
     done = call("suite", path, "--out", out, *(["--tier", asked] if asked else []))
     assert done.code == 0, done.err
     (report,) = (folder for folder in out.iterdir() if folder.name != "runs")

@@ -22,8 +22,7 @@ from protofission.core.options import options, override
 from protofission.core.records import Term
 from protofission.methods import METHODS
 from protofission.system.json_files import to_json
-from protofission.training import console as session
-from protofission.training.console import epoch_line, show_run
+from protofission.training import run_console
 from protofission.training.diagnosis import (
     EARLY,
     Finding,
@@ -36,6 +35,7 @@ from protofission.training.history import Epoch, RunHistory, epochs_from_json
 from protofission.training.loop import StepReport
 from protofission.training.presets import PRESETS, preset
 from protofission.training.run import Moment, perform
+from protofission.training.run_console import epoch_line, show_run
 from protofission.training.run_folder import RunFolder
 from protofission.training.run_metrics import RunMetrics
 from protofission.training.tensorboard import Tracker, curve_values
@@ -168,8 +168,8 @@ def test_of_the_presets_those_that_want_the_user_s_weights_say_so():
 
 def test_findings_are_told_apart_by_their_kind_and_not_by_their_words(monkeypatch, tmp_path):
     found = iter([("trust", "a: 1"), ("trust", "b: 2"), ("collapse", "a: 3"), ("trust", "c")])
-    monkeypatch.setattr(session.diagnosis, "epoch_findings", lambda *_: [Finding(*next(found))])
-    monkeypatch.setattr(session, "perform", performed([epoch(epoch=n) for n in range(4)]))
+    monkeypatch.setattr(run_console.diagnosis, "epoch_findings", lambda *_: [Finding(*next(found))])
+    monkeypatch.setattr(run_console, "perform", performed([epoch(epoch=n) for n in range(4)]))
     console = Console(file=io.StringIO(), width=80)
     show_run(small("supervised"), digits(), RunFolder(tmp_path), console)
     said = re.findall("Warning: (.*)", console.file.getvalue())
@@ -384,7 +384,7 @@ def test_a_warning_is_said_once_though_its_number_changes(monkeypatch, tmp_path)
     shown = [
         epoch(epoch=n, trusted=0.001 * n, summary=run_metrics(1.0 + 0.05 * n)) for n in range(4)
     ]
-    monkeypatch.setattr(session, "perform", performed(shown))
+    monkeypatch.setattr(run_console, "perform", performed(shown))
     console = Console(file=io.StringIO(), width=80)
     show_run(experiment, digits(), RunFolder(tmp_path), console)
     said = console.file.getvalue()

@@ -91,8 +91,8 @@ def embed(
     from protofission.core.options import override_all
     from protofission.models.encoders import find_encoder
     from protofission.system.distributed import find_device
-    from protofission.training.console import show_embedding
     from protofission.training.embed import ViewCounts
+    from protofission.training.run_console import show_embedding
 
     show_embedding(
         data,

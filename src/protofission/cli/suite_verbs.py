@@ -66,8 +66,8 @@ def suite(name: str, /, *, options: SuiteOptions = DEFAULT_OPTIONS) -> None:
     """
     from rich.console import Console
 
-    from protofission.experiments.suites.console import show_plan, show_suite
     from protofission.experiments.suites.plan import plan_suite
+    from protofission.experiments.suites.suite_console import show_plan, show_suite
     from protofission.experiments.suites.workers import worker_count
 
     workers = worker_count(options.workers)

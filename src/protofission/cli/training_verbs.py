@@ -115,9 +115,9 @@ def run_training(method: str, preset: str, run_options: RunOptions) -> None:
     from protofission.system.distributed import launch_processes
     from protofission.training import diagnosis
     from protofission.training.command import Command
-    from protofission.training.console import show_loading, show_run
     from protofission.training.presets import check_accelerator
     from protofission.training.run import check_folder
+    from protofission.training.run_console import show_loading, show_run
     from protofission.training.run_folder import RunFolder
     from protofission.training.tensorboard import Tracker
 

@@ -71,7 +71,7 @@ METHODS: dict[str, Method[Any]] = {
 }
 
 
-def method_named(name: str) -> Method[Any]:
+def find_method(name: str) -> Method[Any]:
     """The method of that name with its default options."""
     if name not in METHODS:
         raise unknown("method", name, METHODS)
@@ -107,5 +107,5 @@ __all__ = [
     "Supervised",
     "Traits",
     "WithFission",
-    "method_named",
+    "find_method",
 ]

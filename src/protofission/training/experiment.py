@@ -16,7 +16,7 @@ from protofission.core.rng import check_seed
 from protofission.core.scores import SCORES
 from protofission.data.datasets import DataSpec
 from protofission.data.splits import spec_of
-from protofission.methods import Method, method_named
+from protofission.methods import Method, find_method
 from protofission.models.adapters import AdapterSpec
 from protofission.models.backbones import BackboneSpec
 from protofission.models.heads import HeadSpec
@@ -193,7 +193,7 @@ class Experiment:
 
 def experiment_of(name: str, **parts: Any) -> Experiment:
     """The experiment of a method by name, with the head that it wants where none is given."""
-    method = method_named(name)
+    method = find_method(name)
     return Experiment(name, **{"method": method, "head": method.traits.head, **parts})
 
 

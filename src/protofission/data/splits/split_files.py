@@ -27,7 +27,7 @@ class _Sizes:
 
 @dataclass(frozen=True)
 class _Entries:
-    """What a split file holds: the manifest of a split, and its indices."""
+    """Content of a split file: the manifest of a split, and its indices."""
 
     name: str
     options: dict[str, Any]

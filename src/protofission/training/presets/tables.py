@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protofission.core.options import override
-from protofission.methods import Method, method_named
+from protofission.methods import Method, find_method
 from protofission.training.experiment import Experiment, experiment_of
 
 Options = tuple[str, ...]
@@ -70,7 +70,7 @@ class Preset:
 
     def options(self, name: str) -> Iterator[str]:
         """All options for the method of that name, in the order in which they are applied."""
-        method, names = method_named(name), (name, name.removesuffix(FISSION))
+        method, names = find_method(name), (name, name.removesuffix(FISSION))
         for table in self.tables:
             for key, options in table.items():
                 if key in names or (key in GROUPS and GROUPS[key](method)):

@@ -20,7 +20,7 @@ from protofission.experiments.suites.time_estimate import Pace, measure_pace
 from protofission.experiments.suites.workers import News, check_stores, perform_runs, threads_of
 from protofission.models.encoders import DEFAULT, find_encoder
 from protofission.system.console import print_line, progress_bars
-from protofission.training.console import show_embedding
+from protofission.training.run_console import show_embedding
 
 
 def show_suite(
