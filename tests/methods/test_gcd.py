@@ -104,7 +104,10 @@ def test_every_tier_has_a_preset_on_orcas_split(name: str) -> None:
 @pytest.mark.parametrize("base", [GCD(), SimCLRKMeans()], ids=["gcd", "simclr-kmeans"])
 def test_there_is_no_fission_without_class_logits(base: Any) -> None:
     method = WithFission(base)
-    with pytest.raises(InputError, match=r"^head\.kind = fission does not fit: a projection is"):
+    with pytest.raises(
+        InputError,
+        match=r"^head\.kind = fission does not fit: the method needs head\.kind = projection",
+    ):
         method.check(method.traits.head)
 
 

@@ -367,9 +367,9 @@ def test_bad_features_and_labels_are_refused(changed, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "linear"}, "not for linear: leave it at random"),
-        ({"kind": "projection"}, "not for projection: leave it at random"),
-        ({"kind": "reciprocal"}, "not for reciprocal: leave it at random"),
+        ({"kind": "linear"}, "not for linear: set head.init=random"),
+        ({"kind": "projection"}, "not for projection: set head.init=random"),
+        ({"kind": "reciprocal"}, "not for reciprocal: set head.init=random"),
         ({"kind": "fission", "similarity": "euclidean"}, "wants similarity = cosine, not euclid"),
         ({"kind": "fission", "similarity": "mahalanobis"}, "= cosine, not mahalanobis"),
     ],

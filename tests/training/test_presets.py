@@ -9,7 +9,7 @@ import pytest
 
 from protofission.core.errors import InputError
 from protofission.data.augment.natural_views import NATURAL_24, NATURAL_ORCA
-from protofission.data.datasets import VIEWS
+from protofission.data.datasets import DATASETS, VIEWS
 from protofission.data.splits import Labeling
 from protofission.methods import METHODS
 from protofission.models.backbones import BACKBONES, BackboneSpec
@@ -29,13 +29,13 @@ WITH_FISSION = [name for name in METHODS if name.endswith("+pf")]
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_fits_every_method(name):
-    dataset = name.split("/")[-1 if "literal" not in name else -2]
+    dataset = next((part for part in name.split("/") if part in DATASETS), None)
     for method in METHODS:
         experiment = preset(name, method)
         experiment.check()
         assert experiment.name == method
         assert type(experiment.method) is type(METHODS[method]), method
-        assert experiment.data.dataset == (None if name == "features" else dataset), method
+        assert experiment.data.dataset == dataset, method
 
 
 @pytest.mark.parametrize("name", PRESETS)

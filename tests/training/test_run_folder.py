@@ -177,3 +177,37 @@ def test_what_was_changed_in_a_finished_run_is_refused(tmp_path: Path) -> None:
     (folder.path / "split.json").unlink()
     assert not folder.has("split.json")
     folder.metrics()
+
+
+@pytest.mark.parametrize("name", ["orca+pf", "simclr"])
+@pytest.mark.parametrize("file", ["metrics.json", "predictions.npz"])
+def test_a_run_that_lacks_its_last_mark_alone_does_not_seal_damage(
+    name: str, file: str, tmp_path: Path
+) -> None:
+    folder, experiment = RunFolder(tmp_path / "run"), small(name)
+    for _ in perform(experiment, digits(), folder):
+        pass
+    before = {path.name: path.read_bytes() for path in folder.files()}
+    if file not in before:
+        return  # SimCLR predicts nothing
+    (folder.path / "finished").unlink()
+    (folder.path / file).write_bytes(before[file][:19])
+    assert not list(perform(experiment, digits(), folder, resume=True)), "no step was left"
+    assert {path.name: path.read_bytes() for path in folder.files()} == before
+
+
+@pytest.mark.parametrize("file", ["metrics.json", "predictions.npz"])
+def test_a_damaged_evaluation_of_the_best_epoch_is_refused(file: str, tmp_path: Path) -> None:
+    experiment = small("orca+pf", "judging.select=oracle", "judging.every=1")
+    folder = RunFolder(tmp_path / "run")
+    for _ in perform(experiment, digits(), folder):
+        pass
+    before = {path.name: path.read_bytes() for path in folder.files()}
+    (folder.path / "finished").unlink()
+    list(perform(experiment, digits(), folder, resume=True))
+    assert {path.name: path.read_bytes() for path in folder.files()} == before
+    (folder.path / "finished").unlink()
+    (folder.path / file).write_bytes(before[file][:19])
+    with pytest.raises(InputError, match="damaged: delete the folder"):
+        list(perform(experiment, digits(), folder, resume=True))
+    assert not (folder.path / "finished").exists()

@@ -127,16 +127,21 @@ class Method(Generic[T]):
             f"head.kind = {head.kind} does not fit: the method computes with cosines, so use a "
             "cosine head, or fission with head.similarity=cosine.",
         )
-        require(
-            (self.traits.head.kind == "averaged") == (head.kind == "averaged"),
-            f"head.kind = {head.kind} does not fit: an averaged head is for methods that move its "
-            "prototypes themselves, such as opencon, and for them alone.",
-        )
-        require(
-            self.traits.classifies == (head.kind != "projection"),
-            f"head.kind = {head.kind} does not fit: a projection is for methods that make features "
-            "and no classes, such as simclr, and for them alone.",
-        )
+        for kind, users in (
+            ("averaged", "methods that move its prototypes themselves, such as opencon"),
+            ("projection", "methods that make features and no classes, such as simclr"),
+        ):
+            wanted = self.traits.head.kind == kind
+            require(
+                wanted or head.kind != kind,
+                f"head.kind = {head.kind} does not fit: it is for {users}: leave it at "
+                f"{self.traits.head.kind}.",
+            )
+            require(
+                not wanted or head.kind == kind,
+                f"head.kind = {head.kind} does not fit: the method needs head.kind = {kind}, the "
+                f"head of {users}.",
+            )
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The module that is kept between steps: buffers, or parameters to be trained.

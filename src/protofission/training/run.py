@@ -138,7 +138,7 @@ def _perform(
     state, progress = _begin(experiment, data, folder, processes, saved)
     if processes.first and command is not None:
         folder.write("command.json", as_json(command))
-    last = number_of_steps(experiment.recipe, data.training)
+    first, last = state.step, number_of_steps(experiment.recipe, data.training)
     clock = time.monotonic()
     for report in train(state, experiment, data.training, data.augmentations, processes):
         progress.add(report)
@@ -156,6 +156,8 @@ def _perform(
             folder.save_state(state.tensors(), progress)
             clock = time.monotonic()
         yield Moment(report, epoch)
+    if first == last or (first and experiment.judging.select == "oracle"):
+        _confirm_evaluation(state, experiment, data, folder, processes, progress)
     if processes.first:
         folder.save_state(state.tensors(), progress)
         folder.save_weights(state.for_evaluation.model.state_dict())
@@ -285,6 +287,34 @@ def _evaluate(
         processes,
     )
     return Evaluation(predictions, compute_metrics(predictions))
+
+
+def _confirm_evaluation(
+    state: TrainState,
+    experiment: Experiment,
+    data: Data,
+    folder: RunFolder,
+    processes: Processes,
+    progress: RunHistory,
+) -> None:
+    """Make sure that a run does not seal evaluation files of an earlier life that were damaged.
+
+    The last epoch's are written again; the best epoch's must agree with the history.
+    """
+    if experiment.judging.select == "last" or not experiment.method.traits.predicts:
+        evaluation = _evaluate(state, experiment, data, processes)
+        if processes.first:
+            folder.write_evaluation(*evaluation)
+    elif processes.first:
+        summaries = [epoch.summary for epoch in progress.history if epoch.summary]
+        best = max(summaries, key=lambda summary: summary.strict.all)
+        found = compute_metrics(folder.predictions()), folder.metrics()
+        require(
+            {to_json(dataclasses.asdict(each)) for each in (best, *found)}
+            == {to_json(dataclasses.asdict(best))},
+            f"{folder.path / 'metrics.json'} or predictions.npz is damaged: delete the folder "
+            f"{folder.path} and run again.",
+        )
 
 
 def _should_report(

@@ -23,13 +23,12 @@ ENCODERS: dict[str, type[EncoderSpec]] = {
 }
 DEFAULT = "efficientnet-lite0"
 
-FORMS = (
-    DEFAULT,
-    "onnx:FILE",
-    "own:RUN_OR_FILE_OR_PACKAGED_NAME",
-    "transformers:FOLDER_OR_HUB_NAME",
-)
-"""The forms of an encoder's name, which an error lists."""
+SOURCES = {
+    "onnx": "FILE",
+    "own": "RUN_OR_FILE_OR_PACKAGED_NAME",
+    "transformers": "FOLDER_OR_HUB_NAME",
+}
+"""Words for the source of a kind, which an error shows; SOURCE for other kinds."""
 
 CHECKPOINTS = (".safetensors", ".pth", ".pt")
 _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -72,8 +71,10 @@ def _find_kind(source: str) -> str:
             return "own"
         if _HUB_NAME.fullmatch(source) and not path.exists():
             return "transformers"
-    raise InputError(unknown_message("encoder", source, FORMS, [*ENCODERS, *packaged_weights()]))
+    forms = [_form(kind) for kind in sorted(ENCODERS)]
+    raise InputError(unknown_message("encoder", source, forms, [*ENCODERS, *packaged_weights()]))
 
 
 def _form(kind: str) -> str:
-    return next(form for form in FORMS if form.partition(":")[0] == kind)
+    """The form of the names of a kind, as an error shows it."""
+    return kind if kind == DEFAULT else f"{kind}:{SOURCES.get(kind, 'SOURCE')}"

@@ -118,7 +118,7 @@ class HeadSpec:
             require(
                 self.can_start_from_data,
                 f"init = data is for {', '.join(starting_kinds())} heads, not for {self.kind}: "
-                "leave it at random.",
+                "set head.init=random.",
             )
             self.entry.check_start(self)
 
