@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from protofission.core.records import total
 from protofission.core.threads import one_thread
@@ -25,7 +26,7 @@ STEPS = 3
 
 
 def sketch(name: str) -> dict[str, Any]:
-    """Losses of three steps on the digits, and the state after them: its keys and its length."""
+    """Losses of three steps on the digits, and the model after them: lengths and directions."""
     experiment, data = small(name, "recipe.trainable_stages=none"), digits()
     with one_thread():
         state = start(experiment, data.training, data.augmentations)
@@ -33,9 +34,15 @@ def sketch(name: str) -> dict[str, Any]:
         losses = [float(total(report.terms)) for report in reports]
     tensors = state.tensors()
     keys = hashlib.sha256("\n".join(sorted(tensors)).encode()).hexdigest()
-    lengths = {key: float(value.double().norm()) for key, value in tensors.items()}
-    model = [lengths[key] for key in sorted(lengths) if key.startswith("model.")]
-    return {"losses": losses, "keys": keys, "lengths": [round(x, 6) for x in model]}
+    model = [tensors[key].double().flatten() for key in sorted(tensors) if key.startswith("model.")]
+    return {
+        "losses": losses,
+        "keys": keys,
+        "lengths": [round(float(tensor.norm()), 6) for tensor in model],
+        "projections": [
+            round(float(tensor @ torch.arange(len(tensor)).double().cos()), 6) for tensor in model
+        ],
+    }
 
 
 @pytest.mark.parametrize("name", json.loads(FILE.read_text()))
@@ -45,6 +52,10 @@ def test_weights_are_those_of_before(name: str) -> None:
     assert now["keys"] == before["keys"]
     assert now["losses"] == pytest.approx(before["losses"], rel=1e-2, abs=1e-3)
     assert now["lengths"] == pytest.approx(before["lengths"], rel=1e-2, abs=1e-3)
+    for length, one, other in zip(
+        now["lengths"], now["projections"], before["projections"], strict=True
+    ):
+        assert one == pytest.approx(other, abs=5e-2 * length + 5e-3)
 
 
 if __name__ == "__main__":
