@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -35,14 +34,14 @@ from protofission.data.readers.resumable_decoding import (
 )
 from protofission.data.store.manifest import npy_header
 from protofission.data.store.mapped_arrays import release
-from protofission.system.digests import digest
+from protofission.system.digests import digest, sha256_hex
 from protofission.system.json_files import read_json
 from protofission.system.locks import folder_lock
 from protofission.system.plain_files import open_plain
 from protofission.system.processors import processors
 from protofission.system.whole_files import whole_file
 
-VERSION = 1
+CACHE_VERSION = 1
 """Of the layout of an entry."""
 MANIFEST = "manifest.json"
 ELSEWHERE = "set XDG_CACHE_HOME to the full path of another folder (in Python, give cache=...)"
@@ -52,7 +51,7 @@ CHECKED_IMAGES = 1000
 RELEASED = 64
 """Images after which the pages of those that were checked are released."""
 DAY = 86_400.0
-MOST_BYTES = 2**30
+MOST_CACHE_MANIFEST_BYTES = 2**30
 """Of a manifest."""
 UNUSED_DAYS = 7
 """An entry for another state of the same files goes when it was not opened for so long."""
@@ -100,13 +99,13 @@ def load_decoded(
     """
     require(workers is None or workers >= 1, f"workers = {workers}: give 1 or more.")
     about: dict[str, Any] = {
-        "version": VERSION,
+        "version": CACHE_VERSION,
         "source": source,
         "settings": decoding.settings(),
         "entries": [list(astuple(entry)) for entry in entries],
     }
-    stale = hashlib.sha256(json.dumps({**about, "entries": None}).encode()).hexdigest()[:16]
-    state = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+    stale = sha256_hex(json.dumps({**about, "entries": None}).encode())[:16]
+    state = sha256_hex(json.dumps(about).encode())[:16]
     home = cache / f"{stale}-{state}"
     if found := _open_entry(home, about):
         return found
@@ -171,7 +170,7 @@ def _open_entry(home: Path, about: dict[str, Any], *, check: bool = True) -> Dec
         check: compare pixels with their digests.
     """
     try:
-        manifest = read_json(home / MANIFEST, dict[str, Any], most=MOST_BYTES)
+        manifest = read_json(home / MANIFEST, dict[str, Any], most=MOST_CACHE_MANIFEST_BYTES)
         outcomes = outcomes_from_json(manifest.pop("outcomes"))
         if manifest != about or len(outcomes) != len(about["entries"]):
             return None

@@ -26,7 +26,7 @@ from protofission.system.digests import digest
 from protofission.system.json_files import as_type, parse_json
 from protofission.system.plain_files import open_plain
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 
 PIXELS, JOURNAL = "pixels.npy", "blocks.jsonl"
 BLOCK = 64
@@ -145,10 +145,10 @@ def _keep_sound_blocks(
     return found
 
 
-def _map_in_order(function: Callable[[int], T], numbers: range, workers: int) -> Iterator[T]:
+def _map_in_order(function: Callable[[int], Item], numbers: range, workers: int) -> Iterator[Item]:
     """Yield a function of each number by several threads, with few results waiting at any time."""
     with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[T]] = deque()
+        waiting: deque[Future[Item]] = deque()
         try:
             for number in numbers:
                 waiting.append(pool.submit(function, number))

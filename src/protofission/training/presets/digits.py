@@ -56,7 +56,7 @@ TUNING: Table = {
 }
 """Changes of the methods' defaults, the same for a base and its version with fission."""
 
-DIGITS = {
+DIGITS_PRESETS = {
     "digits": Preset(
         "scikit-learn's digits, 0-4 seen, 5-9 novel: the demo's recipe, seconds on a laptop.",
         (RECIPES, TUNING),
