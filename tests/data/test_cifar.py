@@ -160,9 +160,7 @@ def test_the_folder_is_the_users_then_the_variables_then_the_caches(
     (variable / "data_batch_1").touch()
     assert find_dataset_folder("cifar10") == variable
     with pytest.raises(InputError, match=f"CIFAR-10 is not in {homes[0]} "):
-        find_dataset_folder(
-            "cifar10", homes[0]
-        )  # a folder that was named is not passed over silently
+        find_dataset_folder("cifar10", homes[0])  # a named folder is not passed over silently
     (user / "test_batch").touch()
     assert find_dataset_folder("cifar10", homes[0]) == user
     assert find_dataset_folder("cifar10", str(user)) == user

@@ -66,7 +66,7 @@ class Row(NamedTuple):
     error: str = ""
 
 
-_KINDS = tuple(field_types(Row).values())
+_ROW_TYPES = tuple(field_types(Row).values())
 
 
 def row_of(values: Any) -> Row:
@@ -75,7 +75,7 @@ def row_of(values: Any) -> Row:
     Raises:
         InputError: it is no row.
     """
-    return Row(*as_type(values, tuple[_KINDS], "a row"))  # type: ignore[valid-type]
+    return Row(*as_type(values, tuple[_ROW_TYPES], "a row"))  # type: ignore[valid-type]
 
 
 class Names(NamedTuple):
@@ -189,8 +189,8 @@ _OBEYED = re.compile(
 """Controls, marks that turn the direction of text, ends of lines, bytes that are no UTF-8, and the
 backslash that escapes them."""
 _ESCAPE = re.compile(r"\\(\\|n|r|t|x[89a-f][0-9a-f]|u[0-9a-f]{4})")
-_SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_LONG = {escape[1]: text for text, escape in _SHORT.items()}
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPED = {escape[1]: text for text, escape in _ESCAPES.items()}
 _FORMULA = re.compile(
     r"'|[\s\"'\u200b\ufeff]*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b]"
 )
@@ -210,12 +210,12 @@ def unescape_text(text: str) -> str:
 def _escape_match(found: re.Match[str]) -> str:
     code = ord(found[0])
     byte = f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
-    return _SHORT.get(found[0], byte)
+    return _ESCAPES.get(found[0], byte)
 
 
 def _unescape_match(found: re.Match[str]) -> str:
     kind, digits = found[1][0], found[1][1:]
-    return _LONG[kind] if not digits else chr(int(digits, 16) + (0xDC00 if kind == "x" else 0))
+    return _ESCAPED[kind] if not digits else chr(int(digits, 16) + (0xDC00 if kind == "x" else 0))
 
 
 def _cell(text: str) -> str:

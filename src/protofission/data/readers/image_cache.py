@@ -25,8 +25,8 @@ from protofission.core.errors import InputError, printable, require
 from protofission.core.progress import Progress
 from protofission.data.readers.decode import Decoding
 from protofission.data.readers.resumable_decoding import (
-    JOURNAL,
-    PIXELS,
+    BLOCK_JOURNAL,
+    PIXEL_FILE,
     Outcome,
     decode_files,
     outcomes_from_json,
@@ -144,15 +144,19 @@ def _make_entry(
     progress: Progress | None,
 ) -> None:
     """Decode what is missing of an entry, and write its manifest."""
-    resumable = (home / JOURNAL).is_file() and (home / PIXELS).is_file()
+    resumable = (home / BLOCK_JOURNAL).is_file() and (home / PIXEL_FILE).is_file()
     if not resumable or (home / MANIFEST).exists():  # damaged, or new
-        for name in (JOURNAL, PIXELS, MANIFEST):  # another process may look at the old pixels
+        for name in (
+            BLOCK_JOURNAL,
+            PIXEL_FILE,
+            MANIFEST,
+        ):  # another process may look at the old pixels
             _remove(home / name)
     outcomes = decode_files(home, len(about["entries"]), read, decoding, workers, progress)
     manifest = {**about, "outcomes": outcomes_to_json(outcomes)}
     with whole_file(home / MANIFEST) as partial:
         partial.write_text(json.dumps(manifest), "ascii")  # which keeps names that are no UTF-8
-    (home / JOURNAL).unlink()
+    (home / BLOCK_JOURNAL).unlink()
 
 
 def _remove(path: Path) -> None:
@@ -175,7 +179,7 @@ def _open_entry(home: Path, about: dict[str, Any], *, check: bool = True) -> Dec
         if manifest != about or len(outcomes) != len(about["entries"]):
             return None
         digests = [o.pixel_digest for o in outcomes if o.reason is None]
-        pixels = _map_pixels(home / PIXELS, len(digests), about["settings"])
+        pixels = _map_pixels(home / PIXEL_FILE, len(digests), about["settings"])
     except Exception:  # whatever is wrong with it, it is made anew
         return None
     if check and not _are_sound(pixels, digests):

@@ -1,6 +1,6 @@
 """Decode many image files into one array on disk, block by block, and resume after a kill.
 
-The array grows in PIXELS. A line of JOURNAL follows each block that is on disk, with the digests of
+The array grows in PIXEL_FILE. A line of BLOCK_JOURNAL follows each block that is on disk, with the digests of
 its images; whoever resumes keeps the blocks whose pixels still have these digests.
 """
 
@@ -28,7 +28,7 @@ from protofission.system.plain_files import open_plain
 
 Item = TypeVar("Item")
 
-PIXELS, JOURNAL = "pixels.npy", "blocks.jsonl"
+PIXEL_FILE, BLOCK_JOURNAL = "pixels.npy", "blocks.jsonl"
 BLOCK = 64
 """Images of a block, the most that a killed process loses."""
 
@@ -68,9 +68,9 @@ def decode_files(
     workers: int,
     progress: Progress | None,
 ) -> list[Outcome]:
-    """Decode files 0 ... total - 1 into the folder's PIXELS, in order; memory stays flat.
+    """Decode files 0 ... total - 1 into the folder's PIXEL_FILE, in order; memory stays flat.
 
-    Blocks that an earlier call left are kept where they are sound. The caller deletes JOURNAL once
+    Blocks that an earlier call left are kept where they are sound. The caller deletes BLOCK_JOURNAL once
     it has written down the outcomes.
 
     Args:
@@ -88,8 +88,8 @@ def decode_files(
         return Outcome(None, digest(content), digest(pixels)), pixels.tobytes()
 
     with ExitStack() as opened:
-        pixels = opened.enter_context(_open_writable(folder / PIXELS))
-        journal = opened.enter_context(_open_writable(folder / JOURNAL))
+        pixels = opened.enter_context(_open_writable(folder / PIXEL_FILE))
+        journal = opened.enter_context(_open_writable(folder / BLOCK_JOURNAL))
         opened.enter_context(quiet_pillow())
         outcomes = _keep_sound_blocks(pixels, journal, decoding)
         if progress and outcomes:

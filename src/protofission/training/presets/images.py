@@ -13,7 +13,7 @@ from protofission.training.presets.tables import Options, Preset, Table
 
 # Pretraining
 
-_PRETRAINING: Options = (
+_PRETRAINING_OPTIONS: Options = (
     # Every training image; their labels are for the neighbors' accuracy only.
     "data.split=full",
     "data.pool_has_labeled=true",
@@ -26,7 +26,7 @@ _PRETRAINING: Options = (
 
 PRETRAINING: Table = {
     "pretrains": (
-        *_PRETRAINING,
+        *_PRETRAINING_OPTIONS,
         "recipe.epochs=500",
         "recipe.unlabeled_batch=512",
         "recipe.optimizer=lars",
@@ -40,7 +40,7 @@ PRETRAINING: Table = {
 
 CPU_PRETRAINING: Table = {
     "pretrains": (
-        *_PRETRAINING,
+        *_PRETRAINING_OPTIONS,
         "data.views=natural-24",
         "recipe.epochs=36",
         "recipe.unlabeled_batch=256",
