@@ -146,12 +146,8 @@ def _make_entry(
     """Decode what is missing of an entry, and write its manifest."""
     resumable = (home / BLOCK_JOURNAL).is_file() and (home / PIXEL_FILE).is_file()
     if not resumable or (home / MANIFEST).exists():  # damaged, or new
-        for name in (
-            BLOCK_JOURNAL,
-            PIXEL_FILE,
-            MANIFEST,
-        ):  # another process may look at the old pixels
-            _remove(home / name)
+        for name in (BLOCK_JOURNAL, PIXEL_FILE, MANIFEST):
+            _remove(home / name)  # another process may look at the old pixels
     outcomes = decode_files(home, len(about["entries"]), read, decoding, workers, progress)
     manifest = {**about, "outcomes": outcomes_to_json(outcomes)}
     with whole_file(home / MANIFEST) as partial:

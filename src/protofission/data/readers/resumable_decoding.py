@@ -1,7 +1,7 @@
 """Decode many image files into one array on disk, block by block, and resume after a kill.
 
-The array grows in PIXEL_FILE. A line of BLOCK_JOURNAL follows each block that is on disk, with the digests of
-its images; whoever resumes keeps the blocks whose pixels still have these digests.
+The array grows in PIXEL_FILE. A line of BLOCK_JOURNAL follows each block that is on disk, with the
+digests of its images; whoever resumes keeps the blocks whose pixels still have these digests.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def decode_files(
 ) -> list[Outcome]:
     """Decode files 0 ... total - 1 into the folder's PIXEL_FILE, in order; memory stays flat.
 
-    Blocks that an earlier call left are kept where they are sound. The caller deletes BLOCK_JOURNAL once
-    it has written down the outcomes.
+    Blocks that an earlier call left are kept where they are sound. The caller deletes BLOCK_JOURNAL
+    once it has written down the outcomes.
 
     Args:
         read: the content of a file by its number, or RefusedError; called from several threads.
