@@ -19,7 +19,7 @@ from torch import Tensor
 
 from protofission.core.metrics import accuracy, auroc, contingency
 from protofission.data.datasets import DataSpec
-from protofission.data.splits import spec_of
+from protofission.data.splits.registry import find_split
 from protofission.training.novel_classes import cluster_into_classes
 
 
@@ -51,7 +51,7 @@ def main() -> None:
     given = parser.parse_args()
     data = DataSpec()
     if given.store is not None:
-        data = DataSpec(None, store=str(given.store), split=spec_of("orca"))
+        data = DataSpec(None, store=str(given.store), split=find_split("orca"))
     found = [judged(data, seed) for seed in range(given.seeds)]
     for name, values in zip(("seen", "novel", "all", "AUC"), zip(*found, strict=True), strict=True):
         print(f"{name:6} {fmean(values):6.3f} +- {stdev(values):.3f}, n = {len(values)}")

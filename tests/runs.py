@@ -7,7 +7,7 @@ from protofission.data.augment.affine_views import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.image_sets import ImageSet, ImageSets, divide
 from protofission.data.readers.digits import load_digits
-from protofission.data.splits import orca_split
+from protofission.data.splits.registry import orca_split
 from protofission.training.experiment import Experiment
 from protofission.training.presets import preset
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from protofission.data.splits import Labeling, Split, spec_of
+from protofission.data.splits.labeling import Labeling
+from protofission.data.splits.registry import find_split
+from protofission.data.splits.split import Split
 
 SMALL: dict[str, dict[str, Any]] = {
     "orca": {},
@@ -37,4 +39,4 @@ def small(extra: int = 0) -> Labeling:
 
 
 def small_split(name: str, seed: int = 0, extra: int = 0) -> Split:
-    return spec_of(name, SMALL[name], seed=seed).split(small(extra))
+    return find_split(name, SMALL[name], seed=seed).split(small(extra))

@@ -149,7 +149,7 @@ def test_a_pipe_is_not_waited_for(
     path.unlink(missing_ok=True)
     path.parent.mkdir(exist_ok=True)
     os.mkfifo(home / "pipe")
-    path.symlink_to(home / "pipe")  # tests/test_plain_files.py has pipes without a link
+    path.symlink_to(home / "pipe")  # tests/system/test_plain_files.py has pipes without a link
     with impatient():
         said = call(*command)
     refused(said, words)

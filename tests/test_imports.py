@@ -71,6 +71,7 @@ def test_prediction_loads_neither_the_loop_nor_the_methods() -> None:
     assert "protofission.triage.calibrated_model" in loaded
     assert not [n for n in loaded if n.startswith(("protofission.methods", "protofission.cli"))]
     assert "protofission.training.loop" not in loaded
+    assert "protofission.data.splits.registry" not in loaded
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
@@ -154,3 +155,32 @@ def test_names_are_of_one_thing_and_docstrings_start_with_a_verb_or_a_noun(proje
                 sentence = ast.get_docstring(node) or ""
                 assert not sentence.startswith(RIDDLES), f"{name}: {sentence}"
     assert not {name: homes for name, homes in places.items() if len(homes) > 1}
+
+
+def constants(path: Path) -> dict[str, ast.expr]:
+    """The names in capitals that a module defines at its top, with their values."""
+    found: dict[str, ast.expr] = {}
+    for node in ast.parse(path.read_text()).body:
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            for name in ast.walk(target):
+                if isinstance(name, ast.Name) and name.id.isupper() and node.value is not None:
+                    found[name.id] = node.value
+    return found
+
+
+def test_the_name_of_a_registry_is_of_nothing_else(project: Path) -> None:
+    package = project / "src" / "protofission"
+    places: dict[str, list[str]] = {}
+    registries = set()
+    for path in sorted(package.rglob("*.py")):
+        for name, value in constants(path).items():
+            places.setdefault(name.lstrip("_"), []).append(str(path.relative_to(package)))
+            if isinstance(value, ast.Dict | ast.DictComp):
+                registries.add(name.lstrip("_"))
+    assert {"METHODS", "DATASETS", "SPLITS", "VIEWS"} <= registries
+    assert not {name: places[name] for name in sorted(registries) if len(places[name]) > 1}

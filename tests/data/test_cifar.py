@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from protofission.core.errors import InputError
-from protofission.data.readers.cifar import find_folder, load_cifar10, load_cifar100
+from protofission.data.readers.cifar import find_dataset_folder, load_cifar10, load_cifar100
 from protofission.data.readers.official_datasets import OFFICIAL_DATASETS, OfficialFile, cache_home
 
 Write = Callable[[str, Path, dict[str, Any]], Path]
@@ -154,16 +154,16 @@ def test_the_folder_is_the_users_then_the_variables_then_the_caches(
     user, variable, cache = (home / "cifar-10-batches-py" for home in homes)
     monkeypatch.setenv("PROTOFISSION_DATA", str(homes[1]))
     with pytest.raises(InputError, match=f"CIFAR-10 is not in {homes[1]} or {homes[2]} "):
-        find_folder("cifar10")
+        find_dataset_folder("cifar10")
     (cache / "data_batch_1").touch()
-    assert find_folder("cifar10") == cache
+    assert find_dataset_folder("cifar10") == cache
     (variable / "data_batch_1").touch()
-    assert find_folder("cifar10") == variable
+    assert find_dataset_folder("cifar10") == variable
     with pytest.raises(InputError, match=f"CIFAR-10 is not in {homes[0]} "):
-        find_folder("cifar10", homes[0])  # a folder that was named is not passed over silently
+        find_dataset_folder("cifar10", homes[0])  # a named folder is not passed over silently
     (user / "test_batch").touch()
-    assert find_folder("cifar10", homes[0]) == user
-    assert find_folder("cifar10", str(user)) == user
+    assert find_dataset_folder("cifar10", homes[0]) == user
+    assert find_dataset_folder("cifar10", str(user)) == user
 
 
 def test_the_cache_folder_follows_the_convention(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_the_cache_folder_follows_the_convention(monkeypatch: pytest.MonkeyPatch
 
 def test_an_unknown_data_set_is_named() -> None:
     with pytest.raises(InputError, match=r"Unknown data set 'cifar'\. Did you mean 'cifar10'\?"):
-        find_folder("cifar")
+        find_dataset_folder("cifar")
 
 
 REAL = os.environ.get("PROTOFISSION_DATA")  # at import: the fixture above hides it from the tests

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from protofission.core.errors import InputError
-from protofission.data.splits import spec_of
+from protofission.data.splits.registry import find_split
 from protofission.data.store.manifest import fingerprint, npy_header
 from protofission.data.store.reader import Store
 from protofission.data.store.stored_views import divide_store
@@ -89,7 +89,7 @@ def used(folder: Path) -> None:
     store.map_verified_view("train", "plain")
     store.map_verified_view("train", "weak")
     store.paths()
-    divide_store(store, spec_of("orca").split(store.labeling()))
+    divide_store(store, find_split("orca").split(store.labeling()))
 
 
 def test_labels_and_paths_resealed_by_hand_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from protofission.data.augment.simclr_view import SimCLRView
 from protofission.data.augment.views import Augmentations
 from protofission.data.batches import Batches
 from protofission.data.image_sets import ImageSet, ImageSets, TrainingData, divide
-from protofission.data.splits import Labeling, spec_of, verify
+from protofission.data.splits.labeling import Labeling
+from protofission.data.splits.registry import find_split, verify
 from small_splits import small
 from tensor_pictures import natural, picture, tensor
 
@@ -201,7 +202,7 @@ def test_the_size_changes_the_view_and_not_what_is_drawn():
 @pytest.mark.parametrize("extra", [0, 7])
 def test_the_full_split_sees_all_classes_and_leaves_what_has_no_label(extra):
     data = small(extra)
-    split = spec_of("full").split(data)
+    split = find_split("full").split(data)
     verify(split, data)
     assert split.seen_classes == (0, 1, 2, 3, 4, 5)
     assert split.novel_classes == ()
@@ -211,16 +212,16 @@ def test_the_full_split_sees_all_classes_and_leaves_what_has_no_label(extra):
     assert split.test_on == "test"
     assert split.test.tolist() == list(range(60))
     assert np.array_equal(split.renumber(data.train), data.train)
-    other = spec_of("full", seed=3).split(data)
+    other = find_split("full", seed=3).split(data)
     assert np.array_equal(other.labeled, split.labeled)
 
 
 def test_the_full_split_judges_on_test_images_that_have_a_label():
     test = np.array([0, -1, 1, 1])
-    split = spec_of("full").split(Labeling(np.array([0, 1, 0]), 2, test))
+    split = find_split("full").split(Labeling(np.array([0, 1, 0]), 2, test))
     assert split.test.tolist() == [0, 2, 3]
     with pytest.raises(InputError, match="no official test images"):
-        spec_of("full").split(Labeling(np.array([0, 1, 0]), 2))
+        find_split("full").split(Labeling(np.array([0, 1, 0]), 2))
 
 
 def test_pretraining_on_the_full_split_has_every_training_image_in_its_pool():
@@ -229,7 +230,7 @@ def test_pretraining_on_the_full_split_has_every_training_image_in_its_pool():
         return ImageSet(pixels, np.arange(number) % 2, ("a", "b"))
 
     sets = ImageSets(images(6, 0), images(4, 100))
-    split = spec_of("full").split(Labeling.of(sets))
+    split = find_split("full").split(Labeling.of(sets))
     training, test = divide(sets, split, pool_has_labeled=True)
     assert training.unlabeled.flatten().tolist() == [0, 1, 2, 3, 4, 5]
     assert training.labeled.flatten().tolist() == [0, 1, 2, 3, 4, 5]

@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 
 from protofission.core.errors import InputError
-from protofission.data.splits import (
-    PARTS,
-    SPLITS,
-    Split,
-    differences,
-    read_split,
-    verify,
-    write_split,
-)
+from protofission.data.splits.registry import SPLITS, differences, verify
+from protofission.data.splits.split import SPLIT_PARTS, Split
+from protofission.data.splits.split_files import read_split, write_split
 from small_splits import small, small_split
 
 ALL = list(SPLITS)
@@ -30,7 +24,7 @@ def test_a_split_file_gives_the_split_back(name: str, tmp_path: Path) -> None:
     write_split(split, path)
     again = read_split(path)
     assert again.manifest() == split.manifest()
-    for part in PARTS:
+    for part in SPLIT_PARTS:
         assert np.array_equal(getattr(again, part), getattr(split, part))
         assert getattr(again, part).dtype == np.int64
     assert differences(again, small(9)) == []
@@ -48,7 +42,7 @@ def test_a_manifest_says_all_that_identifies_a_split() -> None:
         "seen_coarse": 2,
         "seen_classes": None,
     }
-    assert [manifest[part] for part in PARTS] == [16, 216, 8, 60]
+    assert [manifest[part] for part in SPLIT_PARTS] == [16, 216, 8, 60]
     assert manifest["counts"] == {
         "labeled": [4, 4, 4, 4, 0, 0],
         "unlabeled": [34, 34, 34, 34, 40, 40],

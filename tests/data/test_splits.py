@@ -13,15 +13,9 @@ from hypothesis import strategies as st
 
 from protofission.core.errors import InputError
 from protofission.data.readers.digits import load_digits
-from protofission.data.splits import (
-    PARTS,
-    SPLITS,
-    Labeling,
-    Split,
-    orca_split,
-    spec_of,
-    verify,
-)
+from protofission.data.splits.labeling import Labeling
+from protofission.data.splits.registry import SPLITS, find_split, orca_split, verify
+from protofission.data.splits.split import SPLIT_PARTS, Split
 from reference import splits as reference
 from small_splits import SMALL, small, small_split
 
@@ -148,12 +142,12 @@ def novel_in_pool(split: Split) -> int:
 def test_every_split_has_a_pin() -> None:
     assert {name for name, _ in PINS} == set(SPLITS)
     assert set(PINS) == set(SIZES)
-    assert [spec_of(name).name for name in SPLITS] == ALL
+    assert [find_split(name).name for name in SPLITS] == ALL
 
 
 @pytest.mark.parametrize(("name", "num_classes"), PINS)
 def test_fingerprint_of_labels_by_formula_is_pinned(name: str, num_classes: int) -> None:
-    assert spec_of(name).split(synthetic(num_classes)).sha256 == PINS[name, num_classes][0]
+    assert find_split(name).split(synthetic(num_classes)).sha256 == PINS[name, num_classes][0]
 
 
 @pytest.mark.parametrize("num_classes", [10, 100])
@@ -165,8 +159,8 @@ def test_fingerprints_and_sizes_of_cifar_are_pinned(num_classes: int) -> None:
     load = {10: cifar.load_cifar10, 100: cifar.load_cifar100}[num_classes]
     data = Labeling.of(load(Path(folder)))
     for name in [name for name, classes in PINS if classes == num_classes]:
-        split = spec_of(name).split(data)
-        sizes = tuple(len(getattr(split, part)) for part in PARTS)
+        split = find_split(name).split(data)
+        sizes = tuple(len(getattr(split, part)) for part in SPLIT_PARTS)
         assert (*sizes, novel_in_pool(split)) == SIZES[name, num_classes], name
         assert split.sha256 == PINS[name, num_classes][1], name
         verify(split, data)
@@ -227,7 +221,7 @@ def same(make: Callable[[], Split], twin: Callable[[], reference.Split]) -> Spli
             assert f"but {wanted} are wanted" in str(caught.value)
         return None
     split = make()
-    assert {part: getattr(split, part).tolist() for part in PARTS} == expected
+    assert {part: getattr(split, part).tolist() for part in SPLIT_PARTS} == expected
     return split
 
 
@@ -248,7 +242,7 @@ RATIOS = st.sampled_from(["0", "0.1", "0.25", "0.3", "0.5", "0.7", "0.95", "1"])
 @given(data=labelings(), seed=SEEDS, share=SHARES, num_seen=st.integers(1, 7))
 def test_orca_is_its_twin(data: Labeling, seed: int, share: float, num_seen: int) -> None:
     assume(num_seen <= data.num_classes)
-    spec = spec_of("orca", {"labeled_share": share, "num_seen": num_seen}, seed=seed)
+    spec = find_split("orca", {"labeled_share": share, "num_seen": num_seen}, seed=seed)
     draw = np.random.RandomState(seed).random_sample
     split = same(
         lambda: spec.split(data), lambda: reference.orca(listed(data.train), num_seen, share, draw)
@@ -260,7 +254,7 @@ def test_orca_is_its_twin(data: Labeling, seed: int, share: float, num_seen: int
 @given(data=labelings(), seed=SEEDS, share=SHARES, num_seen=st.integers(1, 7))
 def test_gcd_is_its_twin(data: Labeling, seed: int, share: float, num_seen: int) -> None:
     assume(num_seen <= data.num_classes)
-    spec = spec_of("gcd", {"labeled_share": share, "num_seen": num_seen}, seed=seed)
+    spec = find_split("gcd", {"labeled_share": share, "num_seen": num_seen}, seed=seed)
     same(
         lambda: spec.split(data),
         lambda: reference.gcd(listed(data.train), num_seen, share, permutation(seed)),
@@ -269,7 +263,7 @@ def test_gcd_is_its_twin(data: Labeling, seed: int, share: float, num_seen: int)
 
 @given(data=labelings(), seed=SEEDS, share=SHARES, left=st.sampled_from([0, 0.01, 0.2, 0.6]))
 def test_openldn_is_its_twin(data: Labeling, seed: int, share: float, left: float) -> None:
-    spec = spec_of("openldn", {"labeled_share": share, "validation_share": left}, seed=seed)
+    spec = find_split("openldn", {"labeled_share": share, "validation_share": left}, seed=seed)
     num_seen = (data.num_classes + 1) // 2
     same(
         lambda: spec.split(data),
@@ -307,7 +301,7 @@ def test_splits_with_a_ratio_are_their_twins(
     size = {"ds3l": "unlabeled", "controlled": "seen_images"}[name]
     pool = {"ds3l": reference.ds3l_pool, "controlled": reference.controlled_pool}[name]
     options = {"ratio": ratio, size: images, "labels_per_class": labels}
-    spec = spec_of(name, {**options, "test_per_class": held_out}, seed=seed)
+    spec = find_split(name, {**options, "test_per_class": held_out}, seed=seed)
     split = same(
         lambda: spec.split(data),
         lambda: reference.mismatch(
@@ -350,7 +344,7 @@ def test_ds3l_code_is_its_twin(
     options = {"ratio": ratio, "unlabeled": images, "labels_per_class": labels}
     options |= {"validation": set_aside, "seen_classes": seen}
     same(
-        lambda: spec_of("ds3l-code", options, seed=seed).split(data),
+        lambda: find_split("ds3l-code", options, seed=seed).split(data),
         lambda: reference.ds3l_code(
             listed(data.train),
             listed(data.test),
@@ -385,7 +379,7 @@ def test_oliver_is_its_twin(
     options |= {"validation": set_aside, "seen_classes": seen}
     pool_classes = others[:novel] + seen[::-1][: wanted - novel]
     same(
-        lambda: spec_of("oliver", options, seed=seed).split(data),
+        lambda: find_split("oliver", options, seed=seed).split(data),
         lambda: reference.oliver(
             listed(data.train),
             listed(data.test),
@@ -423,7 +417,7 @@ def test_open_set_splits_are_their_twins(
     else:
         options["pool_has_labeled"], left = keep, 0
     split = same(
-        lambda: spec_of(name, options, seed=seed).split(data),
+        lambda: find_split(name, options, seed=seed).split(data),
         lambda: reference.per_class(
             listed(data.train),
             listed(data.test),
@@ -443,7 +437,7 @@ def test_coarse_is_its_twin(data: Labeling, seed: int, labels: int, fewer: int) 
     num_seen = max(1, num_classes - fewer)
     options = {"labels_per_class": labels, "num_seen": num_seen}
     split = same(
-        lambda: spec_of("coarse", options, seed=seed).split(data),
+        lambda: find_split("coarse", options, seed=seed).split(data),
         lambda: reference.coarse(
             listed(data.coarse_train),
             listed(data.coarse_test),
@@ -462,7 +456,7 @@ def test_coarse_is_its_twin(data: Labeling, seed: int, labels: int, fewer: int) 
 @pytest.mark.parametrize("extra", [0, 9])
 def test_parts_are_in_range_unique_and_apart(name: str, extra: int) -> None:
     data, split = small(extra), small_split(name, extra=extra)
-    for part in PARTS:
+    for part in SPLIT_PARTS:
         indices = getattr(split, part)
         size = 60 if part == "test" and split.test_on == "test" else 240 + extra
         assert indices.dtype == np.int64
@@ -502,7 +496,7 @@ def test_the_labels_of_the_test_set_decide_nothing_about_training(name: str) -> 
     other = Labeling(
         data.train, 6, data.test[::-1].copy(), (), data.coarse_train, data.coarse_test, "xyz"
     )
-    again = spec_of(name, SMALL[name]).split(other)
+    again = find_split(name, SMALL[name]).split(other)
     for part in ("labeled", "unlabeled", "validation"):
         assert np.array_equal(getattr(split, part), getattr(again, part))
 
@@ -513,7 +507,7 @@ def test_controlled_pools_are_nested_and_all_else_is_the_same(seed: int, ratios:
     splits = []
     for percent in sorted(ratios):
         options = {**SMALL["controlled"], "ratio": percent / 100}
-        splits.append(spec_of("controlled", options, seed=seed).split(data))
+        splits.append(find_split("controlled", options, seed=seed).split(data))
     for less, more in itertools.pairwise(splits):
         assert set(less.unlabeled) <= set(more.unlabeled)
         assert np.array_equal(less.labeled, more.labeled)
@@ -525,8 +519,8 @@ def test_controlled_pools_are_nested_and_all_else_is_the_same(seed: int, ratios:
 @given(seed=st.integers(0, 50), ratio=st.integers(0, 100))
 def test_ds3l_keeps_its_labeled_images_at_every_ratio(seed: int, ratio: int) -> None:
     options = {**SMALL["ds3l"], "ratio": ratio / 100}
-    split = spec_of("ds3l", options, seed=seed).split(small())
-    at_zero = spec_of("ds3l", {**options, "ratio": 0}, seed=seed).split(small())
+    split = find_split("ds3l", options, seed=seed).split(small())
+    at_zero = find_split("ds3l", {**options, "ratio": 0}, seed=seed).split(small())
     assert np.array_equal(split.labeled, at_zero.labeled)
     assert len(split.unlabeled) == 60
     assert max(split.counts["unlabeled"][:3]) - min(split.counts["unlabeled"][:3]) <= 1
@@ -538,7 +532,7 @@ def test_oliver_pools_are_the_published_classes() -> None:
     options = {"labels_per_class": 3, "validation": 30}
     pools = {}
     for ratio in (0, 0.25, 0.5, 0.75, 1):
-        split = spec_of("oliver", {**options, "ratio": ratio}).split(Labeling(train, 10, train))
+        split = find_split("oliver", {**options, "ratio": ratio}).split(Labeling(train, 10, train))
         pools[ratio] = set(train[split.unlabeled].tolist())
         assert split.seen_classes == (2, 3, 4, 5, 6, 7)
         assert split.novel_classes == (0, 1, 8, 9)
@@ -556,7 +550,7 @@ def test_judging_follows_the_protocol() -> None:
     assert data.test is not None
     for name in ("ds3l-code", "oliver"):
         assert set(data.test[small_split(name).test]) == {1, 2, 4}
-        split = spec_of(name, {**SMALL[name], "test_classes": "all"}).split(data)
+        split = find_split(name, {**SMALL[name], "test_classes": "all"}).split(data)
         assert len(split.test) == 60
     for name in ("ds3l", "openmatch", "iomatch", "openldn", "controlled", "coarse"):
         assert (small_split(name).test_on, len(small_split(name).test)) == ("test", 60)
@@ -571,7 +565,7 @@ def test_pool_may_hold_the_labeled_images_but_the_test_set_does_not() -> None:
     assert not set(split.test) & set(split.labeled)
     for name in ("oliver", "iomatch"):
         assert set(small_split(name).labeled) & set(small_split(name).unlabeled)
-        split = spec_of(name, {**SMALL[name], "pool_has_labeled": "false"}).split(small())
+        split = find_split(name, {**SMALL[name], "pool_has_labeled": "false"}).split(small())
         assert set(small_split(name).unlabeled) - set(split.unlabeled) == set(split.labeled) & set(
             small_split(name).unlabeled
         )
@@ -625,12 +619,12 @@ def test_a_class_that_is_short_is_named_with_its_counts() -> None:
         ),
     ]:
         with pytest.raises(InputError) as caught:
-            spec_of(name, options).split(data)
+            find_split(name, options).split(data)
         assert str(caught.value) == sentence
     with pytest.raises(InputError, match=r"Class 1 \(bee\) has 3\d images outside the validation"):
-        spec_of("ds3l-code", {**SMALL["ds3l-code"], "labels_per_class": 39}).split(data)
+        find_split("ds3l-code", {**SMALL["ds3l-code"], "labels_per_class": 39}).split(data)
     with pytest.raises(InputError, match=r"Class 0 \(x\) has 80 images, but 81 are wanted"):
-        spec_of("coarse", {"labels_per_class": 81}).split(data)
+        find_split("coarse", {"labels_per_class": 81}).split(data)
 
 
 def test_a_class_without_labeled_images_is_named() -> None:
@@ -643,13 +637,13 @@ def test_a_data_set_without_test_images_is_told_what_to_do(name: str) -> None:
     data = small()
     without = Labeling(data.train, 6, None, (), data.coarse_train, None, ("x", "y", "z"))
     with pytest.raises(InputError, match=r"no official test images.*choose orca or gcd"):
-        spec_of(name, SMALL[name]).split(without)
+        find_split(name, SMALL[name]).split(without)
     if name in ("ds3l", "controlled", "coarse"):
-        split = spec_of(name, {**SMALL[name], "test_per_class": 5}).split(without)
+        split = find_split(name, {**SMALL[name], "test_per_class": 5}).split(without)
         assert set(split.counts["test"]) == {5}
         parts = [set(getattr(split, part)) for part in ("labeled", "unlabeled", "test")]
         assert sum(map(len, parts)) == len(set.union(*parts))
-        again = spec_of(name, SMALL[name]).split(data)
+        again = find_split(name, SMALL[name]).split(data)
         assert np.array_equal(split.labeled, again.labeled)
 
 
@@ -701,7 +695,7 @@ def test_a_data_set_without_test_images_is_told_what_to_do(name: str) -> None:
 )
 def test_what_cannot_be_is_refused(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as caught:
-        spec_of(name, options).split(small())
+        find_split(name, options).split(small())
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -714,7 +708,7 @@ def test_labels_that_are_no_classes_are_refused() -> None:
     with pytest.raises(InputError, match="1 coarse labels do not fit 2 fine ones"):
         Labeling(np.array([0, 1]), 2, coarse_train=np.array([0]))
     with pytest.raises(InputError, match="Class 1 has two coarse classes"):
-        spec_of("iomatch", {"labels_per_class": 1, "seen_coarse": 1}).split(
+        find_split("iomatch", {"labels_per_class": 1, "seen_coarse": 1}).split(
             Labeling(np.array([0, 1, 1]), 2, np.array([0]), coarse_train=np.array([0, 0, 1]))
         )
 
@@ -722,5 +716,5 @@ def test_labels_that_are_no_classes_are_refused() -> None:
 def test_text_and_values_make_the_same_spec() -> None:
     text = {"ratio": "0.5", "labels_per_class": " 7", "seen_classes": "4, 1,2"}
     values = {"ratio": 0.5, "labels_per_class": 7, "seen_classes": (4, 1, 2)}
-    assert spec_of("ds3l-code", text, seed=3) == spec_of("ds3l-code", {**values, "seed": 3})
-    assert spec_of("ds3l", {"labels_per_class": "none"}) == spec_of("ds3l")
+    assert find_split("ds3l-code", text, seed=3) == find_split("ds3l-code", {**values, "seed": 3})
+    assert find_split("ds3l", {"labels_per_class": "none"}) == find_split("ds3l")

@@ -17,7 +17,7 @@ from protofission.core.rng import step_rng
 from protofission.data.augment.views import ViewRequest
 from protofission.data.batches import Batches
 from protofission.data.datasets import DataSpec
-from protofission.data.splits import spec_of
+from protofission.data.splits.registry import find_split
 from protofission.data.store import writer as filling
 from protofission.data.store.from_arrays import store_features
 from protofission.data.store.manifest import (
@@ -105,7 +105,7 @@ def test_views_together_are_the_views_one_by_one(store: Store, names: tuple[View
 
 
 def test_a_batch_of_a_store_is_laid_out_as_one_of_images(store: Store):
-    data = DataSpec(None, split=spec_of("orca"), store=str(store.folder)).load()
+    data = DataSpec(None, split=find_split("orca"), store=str(store.folder)).load()
     batches = Batches(
         data.training, METHODS["orca"].traits.views, data.augmentations, 16, 24, seed=0
     )
@@ -120,14 +120,14 @@ def test_a_batch_of_a_store_is_laid_out_as_one_of_images(store: Store):
 
 
 def test_the_pool_holds_rows_and_no_labels(store: Store):
-    data = DataSpec(None, split=spec_of("orca"), store=str(store.folder)).load()
+    data = DataSpec(None, split=find_split("orca"), store=str(store.folder)).load()
     split = data.split
     assert data.training.labeled.tolist() == split.labeled.tolist()
     assert data.training.unlabeled.tolist() == split.unlabeled.tolist()
     assert data.training.shape == (WIDTH,)
     official = DataSpec(
         None,
-        split=spec_of("ds3l", {"labels_per_class": 4, "unlabeled": 40}),
+        split=find_split("ds3l", {"labels_per_class": 4, "unlabeled": 40}),
         store=str(store.folder),
     ).load()
     assert official.test.inputs.min() == 240  # test rows follow those of train

@@ -26,15 +26,15 @@ from protofission.core.options import override
 from protofission.data.augment.affine_views import DIGITS
 from protofission.data.datasets import Data
 from protofission.data.image_sets import TestData, TrainingData
-from protofission.data.splits import Split
+from protofission.data.splits.split import Split
 from protofission.experiments.report import run_figures as figures
-from protofission.experiments.report.quantities import COLUMNS, GLOSSARY
+from protofission.experiments.report.quantities import GLOSSARY, RUN_COLUMNS
 from protofission.experiments.report.results import Result, by_method
 from protofission.experiments.report.run_page import write_page
 from protofission.experiments.report.run_tables import disagreements, method_rows, terminal_table
 from protofission.pages.contact_sheets import (
     FRAME,
-    LARGEST,
+    LARGEST_THUMBNAIL,
     PAPER,
     images_per_strip,
     picture_row,
@@ -142,7 +142,7 @@ def test_rows_come_in_the_order_of_the_methods(tmp_path: Path) -> None:
 def test_columns_read_the_right_numbers(tmp_path: Path) -> None:
     (row,) = method_rows(seeds(tmp_path, run_metrics(0.11, orca=(0.22, 0.33), strict=(0.44, 0.55))))
     assert row.texts() == ["11.0", "22.0", "44.0", "33.0", "55.0", "0.931", "2.25"]
-    assert list(row.cells) == list(COLUMNS)
+    assert list(row.cells) == list(RUN_COLUMNS)
 
 
 def test_one_seed_shows_no_spread(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_apart_in_all_alone_has_its_own_cause(tmp_path: Path) -> None:
 
 
 def test_the_glossary_explains_every_word_of_the_table() -> None:
-    words = {word for column in COLUMNS.values() for word in (column.title, column.protocol)}
+    words = {word for column in RUN_COLUMNS.values() for word in (column.title, column.protocol)}
     assert words - {""} == set(GLOSSARY)
 
 
@@ -353,15 +353,17 @@ def test_many_colors_become_near_ones_and_large_images_small() -> None:
     ramp = np.linspace(0, 255, 60 * 80, dtype=np.uint8).reshape(60, 80)
     image = np.stack([ramp, ramp[::-1], ramp[:, ::-1]])
     row = picture_row(image[None], np.array([True]), 1)
-    line = LARGEST * 60 // 80 // 16
-    assert row.shape == (LARGEST * 60 // 80 + 4 * line, LARGEST + 4 * line, 3)
+    line = LARGEST_THUMBNAIL * 60 // 80 // 16
+    assert row.shape == (LARGEST_THUMBNAIL * 60 // 80 + 4 * line, LARGEST_THUMBNAIL + 4 * line, 3)
     assert abs(decoded(png_uri(row)).astype(int) - row).max() < 24
 
 
 def test_strips_are_shorter_where_a_page_would_grow_heavy() -> None:
     assert images_per_strip(100, 8, 8) == 12
     assert images_per_strip(100, 32, 32) == 7  # 750,000 / (100 * 1024) = 7.3
-    assert images_per_strip(100, 2 * LARGEST, LARGEST) == 9  # shrunk to 40 by 20
+    assert (
+        images_per_strip(100, 2 * LARGEST_THUMBNAIL, LARGEST_THUMBNAIL) == 9
+    )  # shrunk to 40 by 20
     assert images_per_strip(1000, 32, 32) == 4
 
 

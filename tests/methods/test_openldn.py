@@ -199,7 +199,7 @@ def test_each_novel_class_chooses_the_images_that_are_surest_of_it(
 
 
 def test_no_class_chooses_more_images_than_there_is_room_for(monkeypatch: Any) -> None:
-    monkeypatch.setattr(openldn, "MOST", 2)
+    monkeypatch.setattr(openldn, "MOST_CHOSEN", 2)
     discovery = Discovery(SIZES, 3, rng(0))
     discovery.choose(torch.arange(10).double(), torch.full((10,), SEEN), 5)
     assert discovery.labels_of(torch.arange(10)).ne(NO_CLASS).nonzero()[:, 0].tolist() == [8, 9]

@@ -16,9 +16,9 @@ from protofission.models.heads import (
     HeadEntry,
     HeadKind,
     HeadSpec,
+    head_spec_of,
     kind_of,
     sizes_of,
-    spec_of,
     starting_kinds,
 )
 from protofission.models.start_from_data import start_from_data
@@ -117,12 +117,12 @@ def test_a_saved_head_is_built_anew(kind, options):
     head = build(spec)
     shapes = spec.entry.shapes(spec, WIDTH, CLASSES)
     assert shapes == {name: tuple(value.shape) for name, value in head.state_dict().items()}
-    found = spec_of(head)
+    found = head_spec_of(head)
     same = found.build(WIDTH, CLASSES, SEEN, rng(5))
     same.load_state_dict(head.state_dict())
     rows = normal(7, WIDTH).float()
     assert torch.equal(same(rows).slot_logits, head(rows).slot_logits)
-    assert spec_of(same) == found
+    assert head_spec_of(same) == found
     used = [field.name for field in fields(spec) if getattr(found, field.name) != field.default]
     assert replace(found, **{name: getattr(spec, name) for name in used}) == found
 
@@ -131,7 +131,7 @@ def test_a_saved_head_is_built_anew(kind, options):
 def test_other_heads_are_not_for_bundles(kind):
     head = build(spec_for(kind))
     with pytest.raises(InputError, match=rf"^A {type(head).__name__} is not for bundles: give"):
-        spec_of(head)
+        head_spec_of(head)
 
 
 def test_a_module_that_is_no_head_is_refused():

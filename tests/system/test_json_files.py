@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protofission.core.errors import InputError
-from protofission.system.json_files import DEEPEST, as_type, fill_fields, parse_json, read_json
+from protofission.system.json_files import DEEPEST_JSON, as_type, fill_fields, parse_json, read_json
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,11 @@ def test_a_file_is_read_as_what_is_wanted(tmp_path: Path) -> None:
         (b', "count": 2', b"", "inner.x.count is missing"),
         (b"2}", b'2, "more": 1}', "inner.x.more is not known"),
         (b"null", b"[" * 100_000, "it is no JSON: it is nested too deep"),
-        (b"null", b"[" * DEEPEST + b"]" * DEEPEST, "it is no JSON: it is nested too deep"),
+        (
+            b"null",
+            b"[" * DEEPEST_JSON + b"]" * DEEPEST_JSON,
+            "it is no JSON: it is nested too deep",
+        ),
         (b"{", b"", "it is no JSON"),
         (b"null", b"\xff", "it is no JSON"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from protofission.core.errors import InputError
 from protofission.core.options import as_text, options, override
-from protofission.data.splits import SPLITS
+from protofission.data.splits.registry import SPLITS
 from protofission.methods import METHODS
 from protofission.models.model import BODIES
 from protofission.training.experiment import Experiment, as_json

@@ -10,12 +10,18 @@ import pytest
 from protofission.core.errors import InputError
 from protofission.data.augment.natural_views import NATURAL_24, NATURAL_ORCA
 from protofission.data.datasets import DATASETS, VIEWS
-from protofission.data.splits import Labeling
+from protofission.data.splits.labeling import Labeling
 from protofission.methods import METHODS
 from protofission.models.backbones import BACKBONES, BackboneSpec
 from protofission.training import presets
 from protofission.training.experiment import Experiment
-from protofission.training.presets import PRESETS, check_accelerator, fits_a_cpu, preset, summary
+from protofission.training.presets import (
+    PRESETS,
+    check_accelerator,
+    preset,
+    preset_for_cpu,
+    summary,
+)
 from protofission.training.presets.tables import GROUPS, Preset
 from protofission.training.recipe import Recipe
 from protofission.training.schedules import learning_rate
@@ -286,9 +292,9 @@ def test_the_splits_of_a_preset_suit_its_data_set(dataset):
 
 def test_the_preset_that_fits_a_cpu_exists_and_fits():
     for name in PRESETS:
-        fitting = fits_a_cpu(name)
+        fitting = preset_for_cpu(name)
         assert fitting in PRESETS
-        assert fits_a_cpu(fitting) == fitting
+        assert preset_for_cpu(fitting) == fitting
         assert (fitting == name) == name.startswith(("digits", "cpu/", "features")), name
         dataset = preset(name, "orca").data.dataset
         nearest = dataset
@@ -301,13 +307,13 @@ def test_a_preset_that_wants_a_gpu_is_refused_with_the_one_that_does_not(monkeyp
     monkeypatch.setattr(presets, "best_accelerator", lambda: "cpu")
     for name in PRESETS:
         check_accelerator(name, "cpu")  # asked for: weeks
-        if fits_a_cpu(name) == name:
+        if preset_for_cpu(name) == name:
             check_accelerator(name, "auto")
             continue
         with pytest.raises(InputError) as refusal:
             check_accelerator(name, "auto")
         assert f"The preset {name} wants a GPU" in str(refusal.value)
-        assert f"--preset {fits_a_cpu(name)}," in str(refusal.value)
+        assert f"--preset {preset_for_cpu(name)}," in str(refusal.value)
         assert "--accelerator cpu" in str(refusal.value)
 
 

@@ -25,7 +25,7 @@ from protofission.models.encoders.onnx_network import Onnx
 from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.triage import bundle as module
 from protofission.triage.bundle import Bundle, load
-from protofission.triage.bundle_files import CALIBRATION, MANIFEST, MODEL, PARTS
+from protofission.triage.bundle_files import BUNDLE_PARTS, CALIBRATION, MANIFEST, MODEL
 from protofission.triage.calibrated_model import ACCEPT, REJECT
 from small_bundles import ADAPTERS, FACTS, HEADS, WIDTH, bundle_of, calibrated_model_of, features
 
@@ -141,7 +141,7 @@ def test_what_has_no_name_is_numbered():
 
 def test_the_files_are_plain(tmp_path: Path):
     folder = saved(tmp_path / "b")
-    assert {path.name for path in folder.iterdir()} == {MANIFEST, *PARTS, ".lock"}
+    assert {path.name for path in folder.iterdir()} == {MANIFEST, *BUNDLE_PARTS, ".lock"}
     scores = np.load(folder / CALIBRATION, allow_pickle=False)
     assert scores.dtype == np.float32
     assert scores.shape == (17,)
@@ -152,13 +152,13 @@ def test_the_files_are_plain(tmp_path: Path):
     assert content["format"] == 1
     assert content["encoder"]["kind"] == "own"
     assert content["files"] == {
-        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in PARTS
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in BUNDLE_PARTS
     }
 
 
 def test_the_same_bundle_is_the_same_bytes(tmp_path: Path):
     one, other = saved(tmp_path / "a"), saved(tmp_path / "b")
-    for name in (MANIFEST, *PARTS):
+    for name in (MANIFEST, *BUNDLE_PARTS):
         assert (one / name).read_bytes() == (other / name).read_bytes()
     fingerprints = {bundle_of(seed=seed).fingerprint for seed in (0, 1)}
     fingerprints.add(bundle_of(card=CARD).fingerprint)
@@ -174,7 +174,7 @@ def test_no_scores_and_a_threshold_that_lets_all_in_come_back(tmp_path: Path):
     assert float(again.calibrated_model.threshold) == -np.inf
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", BUNDLE_PARTS)
 def test_a_file_of_which_any_byte_is_another_is_refused(name: str, tmp_path: Path):
     folder = saved(tmp_path / "b")
     whole = (folder / name).read_bytes()

@@ -277,7 +277,7 @@ def test_what_cannot_be_exported_is_refused_and_nothing_is_written(
     with pytest.raises(InputError, match="not the one that the model was"):
         export(bundle, tmp_path / "m.onnx")
     with monkeypatch.context() as smaller:
-        smaller.setattr(module, "MOST_BYTES", 100)
+        smaller.setattr(module, "MOST_ONNX_BYTES", 100)
         with pytest.raises(InputError, match=r"2 GiB: export with input=.features"):
             export(bundle, tmp_path / "m.onnx", input="features")
     with monkeypatch.context() as broken:

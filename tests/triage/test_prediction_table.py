@@ -19,7 +19,7 @@ from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, REJECT, Verdicts
 from protofission.triage.prediction_table import (
-    COLUMNS,
+    PREDICTION_COLUMNS,
     Format,
     Names,
     Row,
@@ -94,7 +94,7 @@ DANGEROUS = "=+-@\t\r\n" + WIDE
 def test_no_spreadsheet_sees_a_formula(text: str):
     line = text_of([Row(text, text, error=text)], "csv").decode()
     cells = next(csv.reader(io.StringIO(line), strict=True))
-    assert len(cells) == len(COLUMNS)
+    assert len(cells) == len(PREDICTION_COLUMNS)
     for cell in cells:
         bare = cell.lstrip(string.whitespace + '"\ufeff\u200b\u00a0')
         assert not bare or bare[0] not in DANGEROUS
@@ -109,7 +109,7 @@ def test_a_plain_reader_sees_usual_names_unchanged():
     assert {tuple(row[1:]) for row in cells} == {("cat", "0.5", "cat 1", "-2.25", "accept", "", "")}
     lines = [json.loads(line) for line in text_of(rows, "jsonl").splitlines()]
     assert [line["path"] for line in lines] == names
-    assert lines[0] == dict(zip(COLUMNS, rows[0], strict=True))
+    assert lines[0] == dict(zip(PREDICTION_COLUMNS, rows[0], strict=True))
 
 
 def test_escapes_are_what_the_documentation_says():

@@ -21,8 +21,8 @@ from protofission.cli.refusals import (
     check_arguments,
     escape_unprintable,
     lacks_memory,
+    print_error,
     refuse,
-    say,
 )
 from protofission.cli.suite_verbs import report, suite
 from protofission.cli.training_verbs import pretrain, train, weights
@@ -85,7 +85,7 @@ def main() -> None:
             refuse("A path begins with ~ and a name that is no user's here: write it out.")
         raise
     except KeyboardInterrupt as stop:
-        say("stopped; the same command goes on, train and pretrain with --resume.")
+        print_error("stopped; the same command goes on, train and pretrain with --resume.")
         sys.exit(128 + (signal.SIGTERM if isinstance(stop, Termination) else signal.SIGINT))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

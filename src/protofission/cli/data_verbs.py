@@ -107,7 +107,9 @@ def split(
     """
     from protofission.core.options import override_all
     from protofission.data.datasets import DataSpec
-    from protofission.data.splits import SPLITS, Labeling, read_split, spec_of, verify, write_split
+    from protofission.data.splits.labeling import Labeling
+    from protofission.data.splits.registry import SPLITS, find_split, verify
+    from protofission.data.splits.split_files import read_split, write_split
 
     labels = Labeling.of(DataSpec(dataset, None if folder is None else str(folder)).read())
     if name not in SPLITS and Path(name).suffix:
@@ -115,7 +117,7 @@ def split(
         verify(found, labels)
         print(f"{name} is the split {found.name} of {dataset}, verified.")
     else:
-        found = override_all(spec_of(name), set_).split(labels)
+        found = override_all(find_split(name), set_).split(labels)
     for key, value in found.manifest().items():
         print(f"{key}: {value}")
     if out is not None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from protofission.methods import Method
 
 
 def presets() -> None:
@@ -14,10 +18,10 @@ def presets() -> None:
         protofission presets
         protofission methods orca+pf --preset cpu/cifar10
     """
-    from protofission.training.presets import PRESETS, fits_a_cpu, summary
+    from protofission.training.presets import PRESETS, preset_for_cpu, summary
 
     for name in PRESETS:
-        print(name, "" if fits_a_cpu(name) == name else "(wants a GPU)")
+        print(name, "" if preset_for_cpu(name) == name else "(wants a GPU)")
         print(textwrap.indent(textwrap.fill(summary(name), 74), "    "))
 
 
@@ -59,9 +63,11 @@ def methods(name: str | None = None, /, *, preset: str = "digits") -> None:
             )
 
 
-def method_summary(value: object) -> str:
+def method_summary(method: Method[Any]) -> str:
     """A method in a line: the first of its docstring, or the base that fission is added to."""
-    base = getattr(value, "base", None)
-    if base is not None:
+    from protofission.methods.with_fission import base_of
+
+    base = base_of(method)
+    if base is not method:
         return f"{type(base).__name__} with prototype fission: L_cst and L_div."
-    return (type(value).__doc__ or "").partition("\n")[0]
+    return (type(method).__doc__ or "").partition("\n")[0]

@@ -32,18 +32,22 @@ def lacks_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or accelerators or "DefaultCPUAllocator" in str(error)
 
 
-LONGEST = 2_000
+LONGEST_REFUSAL = 2_000
 """Characters; of a longer refusal the value and the remedy stay, and the middle goes."""
 
 
 def refuse(sentence: str) -> None:
     """Print what is wrong on standard error, and leave with exit code 2."""
-    half = LONGEST // 2
-    say(sentence if len(sentence) <= LONGEST else f"{sentence[:half]} ... {sentence[-half:]}")
+    half = LONGEST_REFUSAL // 2
+    print_error(
+        sentence
+        if len(sentence) <= LONGEST_REFUSAL
+        else f"{sentence[:half]} ... {sentence[-half:]}"
+    )
     sys.exit(2)
 
 
-def say(sentence: str) -> None:
+def print_error(sentence: str) -> None:
     """Print a sentence on standard error; of the processes on a machine, the first does."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
         print(f"protofission: {sentence}", file=sys.stderr)

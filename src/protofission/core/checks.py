@@ -9,13 +9,13 @@ from torch import Tensor
 
 from protofission.core.errors import require
 
-MOST = 10**9
+LARGEST_COUNT = 10**9
 """The largest count of anything."""
 WIDEST = 2**14
 """The widest layer of a method's own nets: between two of these there are 268 million weights."""
 
 
-def check_sizes(most: int = MOST, **sizes: int) -> None:
+def check_sizes(most: int = LARGEST_COUNT, **sizes: int) -> None:
     """Refuse a C, V, D or other size that is below 1 or above `most`."""
     for name, size in sizes.items():
         require(size >= 1, f"{name} = {size} must be at least 1.")

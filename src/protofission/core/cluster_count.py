@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from protofission.core.array_types import Floats, Ints
 from protofission.core.errors import require
 from protofission.core.incremental_kmeans import (
     Anchors,
@@ -24,9 +25,6 @@ from protofission.core.incremental_kmeans import (
 )
 from protofission.core.progress import Progress
 from protofission.core.rng import step_rng
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ROWS = 4000
 """Most rows of the pool, or of a class; of more, a sample is taken."""

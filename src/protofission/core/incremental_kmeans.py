@@ -9,14 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from protofission.core.array_types import Floats, Ints
 from protofission.core.kmeans import Space, assign, k_means
 from protofission.core.records import NO_CLASS
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 STARTS = 4
 """Places tried for each next cluster."""

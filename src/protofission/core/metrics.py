@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import rankdata
 
+from protofission.core.array_types import Floats
 from protofission.core.errors import require
 
 Protocol = Literal["orca", "strict"]
 Counts = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def contingency(

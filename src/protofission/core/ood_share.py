@@ -6,14 +6,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from protofission.core.array_types import Floats, Ints
 from protofission.core.errors import require
 from protofission.core.number_words import percent
 from protofission.core.rng import step_rng
-from protofission.core.score_checks import Floats, check_scores, check_shares
-
-Ints = NDArray[np.int64]
+from protofission.core.score_checks import check_scores, check_shares
 
 UPPER_SHARES = (0.5, 0.25)
 """Shares of known scores above the two levels: their median, and their upper quartile."""

@@ -32,7 +32,7 @@ Value = TypeVar("Value")
 FIXED, NAMED = "fixed", "named"
 """Keys of a field's metadata. FIXED: it cannot be overridden; True, or the reason as a string.
 NAMED: a function from a name to the field's value."""
-LARGEST = 2.0**128 * (1 - 2.0**-24)
+LARGEST_FLOAT32 = 2.0**128 * (1 - 2.0**-24)
 """The largest float32, in which weights and losses are computed."""
 
 
@@ -166,8 +166,9 @@ def parse_value(text: str, wanted: Any, key: str) -> Any:
             isinstance(number, int) or math.isfinite(number), f"{key} = {text!r} must be {kind}."
         )
         require(
-            isinstance(number, int) or abs(number) <= LARGEST,
-            f"{key} = {text!r} must be from {-LARGEST:g} to {LARGEST:g}, as float32 has it.",
+            isinstance(number, int) or abs(number) <= LARGEST_FLOAT32,
+            f"{key} = {text!r} must be from {-LARGEST_FLOAT32:g} to {LARGEST_FLOAT32:g}, "
+            "as float32 has it.",
         )
         require(
             isinstance(number, float) or abs(number) < 2**63, f"{key} = {text[:20]} is too large."

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from protofission.core.array_types import Floats
 from protofission.core.errors import require
-
-Floats = NDArray[np.float64]
 
 
 def check_scores(values: ArrayLike, kind: str) -> Floats:

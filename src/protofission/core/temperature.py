@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import softmax
 
+from protofission.core.array_types import Floats, Ints
 from protofission.core.errors import require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 COLDEST, HOTTEST = 0.5, 20.0
 

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 class _IdleThreads(threading.local):
@@ -71,16 +71,16 @@ def one_library_thread() -> Iterator[None]:
         yield
 
 
-class Prefetcher(Generic[T]):
+class Prefetcher(Generic[Item]):
     """Values of a pure function of a number; one of them can be made in the background.
 
     Args:
         thread: makes it; without one, every value is made by `at`.
     """
 
-    def __init__(self, make: Callable[[int], T], thread: ThreadPoolExecutor | None) -> None:
+    def __init__(self, make: Callable[[int], Item], thread: ThreadPoolExecutor | None) -> None:
         self._make, self._thread = make, thread
-        self._pending: tuple[int, Future[T]] | None = None
+        self._pending: tuple[int, Future[Item]] | None = None
 
     def begin(self, number: int) -> None:
         """Start making a value in the background."""
@@ -92,7 +92,7 @@ class Prefetcher(Generic[T]):
         if self._pending is not None:
             self._pending[1].exception()
 
-    def at(self, number: int) -> T:
+    def at(self, number: int) -> Item:
         """Return the value that was made in the background, or make it now."""
         pending, self._pending = self._pending, None
         if pending is not None and pending[0] == number:
@@ -101,7 +101,7 @@ class Prefetcher(Generic[T]):
 
 
 @contextmanager
-def prefetcher(make: Callable[[int], T], wanted: bool = True) -> Iterator[Prefetcher[T]]:
+def prefetcher(make: Callable[[int], Item], wanted: bool = True) -> Iterator[Prefetcher[Item]]:
     """A `Prefetcher` with a background thread on one core, if torch has more than one."""
     if not wanted or torch.get_num_threads() == 1:
         yield Prefetcher(make, None)

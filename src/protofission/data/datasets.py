@@ -16,7 +16,10 @@ from protofission.data.readers.cifar import load_cifar10, load_cifar100
 from protofission.data.readers.digits import load_digits
 from protofission.data.readers.idx import load_fashion_mnist, load_mnist
 from protofission.data.readers.imagenet100 import load_imagenet100
-from protofission.data.splits import Labeling, Split, SplitSpec, spec_of
+from protofission.data.splits.labeling import Labeling
+from protofission.data.splits.registry import find_split
+from protofission.data.splits.spec import SplitSpec
+from protofission.data.splits.split import Split
 from protofission.data.store.reader import Store
 from protofission.data.store.stored_views import StoredViews, divide_store
 
@@ -63,8 +66,10 @@ class DataSpec:
     """A name of protofission.data.datasets.DATASETS; none for the one that the store is of."""
     folder: str | None = None
     """The folder of its files, if not in $PROTOFISSION_DATA or the cache folder."""
-    split: SplitSpec = field(default_factory=lambda: spec_of("orca"), metadata={NAMED: spec_of})
-    """A name of protofission.data.splits.SPLITS, with its options."""
+    split: SplitSpec = field(
+        default_factory=lambda: find_split("orca"), metadata={NAMED: find_split}
+    )
+    """A name of protofission.data.splits.registry.SPLITS, with its options."""
     pool_has_labeled: bool = False
     """Whether the labeled images are in the unlabeled pool as well."""
     views: str | None = None

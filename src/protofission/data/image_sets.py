@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from protofission.core.errors import require
-from protofission.data.splits import Indices, Split
+from protofission.data.splits.split import Indices, Split
 from protofission.system.digests import digest
 
 Labels = NDArray[np.int64]

@@ -19,7 +19,7 @@ from protofission.models.backbones import BackboneSpec
 from protofission.system.console import print_line, progress_bars
 from protofission.training.command import command_for
 from protofission.training.experiment import Experiment
-from protofission.training.presets import fits_a_cpu, preset
+from protofission.training.presets import preset, preset_for_cpu
 from protofission.training.run import folder_of, perform
 from protofission.training.run_folder import RunFolder
 from protofission.training.schedules import number_of_steps
@@ -60,7 +60,7 @@ def plan_demo(
     )
     simclr = preset(preset_name, "simclr")
     require(
-        fits_a_cpu(preset_name) == preset_name,
+        preset_for_cpu(preset_name) == preset_name,
         f"The preset {preset_name} is too large for a demo: use protofission train.",
     )
     named = {name: preset(preset_name, name) for name in dict.fromkeys(methods)}

@@ -29,7 +29,7 @@ from protofission.core.records import (
 from protofission.core.risks import Sigma, Softmax
 from protofission.models.heads import HeadSpec
 
-T = TypeVar("T", bound=Targets)
+OwnTargets = TypeVar("OwnTargets", bound=Targets)
 
 Novel = Literal["heads", "match", "reject", "cluster", "anchor"]
 """The way in which a method predicts novel classes:
@@ -94,7 +94,7 @@ class Traits:
 
 
 @dataclass(frozen=True)
-class Method(Generic[T]):
+class Method(Generic[OwnTargets]):
     """Base class of all methods; a new one states its traits and writes `decide` and `risk`."""
 
     def __post_init__(self) -> None:
@@ -155,23 +155,23 @@ class Method(Generic[T]):
     def survey(self, memory: nn.Module, survey: Survey) -> None:
         """Update the memory from outputs for all labeled images and the whole pool."""
 
-    def decide(self, step: Step) -> T:
+    def decide(self, step: Step) -> OwnTargets:
         """Fix, without gradient, what each row is charged with."""
         raise NotImplementedError
 
-    def risk(self, step: Step, targets: T, logits: Tensor) -> Terms:
+    def risk(self, step: Step, targets: OwnTargets, logits: Tensor) -> Terms:
         """Charge (N, C) logits, under `torch.vmap`: no shape may depend on a tensor's values."""
         raise NotImplementedError
 
-    def slot_targets(self, targets: T) -> T:
+    def slot_targets(self, targets: OwnTargets) -> OwnTargets:
         """The targets of single slots; the same object where they do not differ."""
         return targets
 
-    def other_terms(self, step: Step, targets: T) -> Terms:
+    def other_terms(self, step: Step, targets: OwnTargets) -> Terms:
         """Terms that are no function of the class logits, charged once whatever the head."""
         return ()
 
-    def charge(self, step: Step, targets: T) -> Terms:
+    def charge(self, step: Step, targets: OwnTargets) -> Terms:
         """All terms of a step whose targets are fixed."""
         return (*self.risk(step, targets, step.logits), *self.other_terms(step, targets))
 
@@ -180,7 +180,7 @@ class Method(Generic[T]):
         return self.charge(step, self.decide(step))
 
     @torch.no_grad()
-    def update(self, step: Step, targets: T) -> None:
+    def update(self, step: Step, targets: OwnTargets) -> None:
         """Update the memory after the optimizer's step."""
 
     def ood_score(self, output: Output, memory: nn.Module, num_seen: int) -> Tensor | None:

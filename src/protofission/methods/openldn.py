@@ -28,7 +28,7 @@ from protofission.methods.base import Adam, Method, Traits, label_rows
 from protofission.methods.parts.entropy import negative_entropy
 from protofission.methods.parts.inner_step import SmallNet, net_of, output_after_step
 
-MOST = 1000
+MOST_CHOSEN = 1000
 """Images of the pool that a novel class can choose for the second stage."""
 
 
@@ -45,7 +45,7 @@ class Discovery(nn.Module):
         super().__init__()
         self.net = SmallNet(2 * sizes.num_features, width, generator)
         self.sizes = sizes
-        room = max(1, MOST * (sizes.num_classes - sizes.num_seen))
+        room = max(1, MOST_CHOSEN * (sizes.num_classes - sizes.num_seen))
         self.register_buffer("places", torch.full((room,), _NOWHERE))
         self.register_buffer("classes", torch.full((room,), NO_CLASS))
 
@@ -60,7 +60,9 @@ class Discovery(nn.Module):
         order = order[heads[order].argsort(stable=True)]
         owners = heads[order]
         ranks = torch.arange(len(order), device=order.device) - torch.searchsorted(owners, owners)
-        kept = order[(owners >= self.sizes.num_seen) & (ranks < min(most, MOST))].sort().values
+        kept = (
+            order[(owners >= self.sizes.num_seen) & (ranks < min(most, MOST_CHOSEN))].sort().values
+        )
         self.places.fill_(_NOWHERE)[: len(kept)] = kept
         self.classes.fill_(NO_CLASS)[: len(kept)] = heads[kept]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,18 +28,18 @@ from protofission.fission import (
     kl_to_prior,
     local_diversity_loss,
 )
-from protofission.methods.base import Method, T, Traits
+from protofission.methods.base import Method, OwnTargets, Traits
 from protofission.models.heads import HeadSpec
 
 
 @dataclass(frozen=True)
-class WithFission(Method[T]):
+class WithFission(Method[OwnTargets]):
     """The base's risk on the max-logits, on every slot (L_cst), and L_div. One decision for all.
 
     Traits are the base's, but for a head with V prototypes.
     """
 
-    base: Method[T]
+    base: Method[OwnTargets]
     consistency_weight: float = 0.6
     """lambda_cst: multiplies L_cst, Eq. 7."""
     consistency_negatives: Literal["same_slot", "max_slot", "all"] = "same_slot"
@@ -118,23 +118,23 @@ class WithFission(Method[T]):
         self.base.survey(memory.get_submodule("base"), survey)
 
     @torch.no_grad()
-    def decide(self, step: Step) -> T:
+    def decide(self, step: Step) -> OwnTargets:
         """The base's decision, from the max-logits."""
         return self.base.decide(_for_base(step))
 
-    def risk(self, step: Step, targets: T, logits: Tensor) -> Terms:
+    def risk(self, step: Step, targets: OwnTargets, logits: Tensor) -> Terms:
         """The base's risk."""
         return self.base.risk(_for_base(step), targets, logits)
 
-    def slot_targets(self, targets: T) -> T:
+    def slot_targets(self, targets: OwnTargets) -> OwnTargets:
         """The base's."""
         return self.base.slot_targets(targets)
 
-    def other_terms(self, step: Step, targets: T) -> Terms:
+    def other_terms(self, step: Step, targets: OwnTargets) -> Terms:
         """The base's."""
         return self.base.other_terms(_for_base(step), targets)
 
-    def charge(self, step: Step, targets: T) -> Terms:
+    def charge(self, step: Step, targets: OwnTargets) -> Terms:
         """Eq. 8, with L_ldiv in the bracket of lambda_div."""
         risks, consistency = self._risks(step, targets)
         with _graph_if(self.diversity_weight > 0):
@@ -150,7 +150,7 @@ class WithFission(Method[T]):
             Term("local_diversity", local, self.diversity_weight * local_weight),
         )
 
-    def _risks(self, step: Step, targets: T) -> tuple[Terms, Tensor]:
+    def _risks(self, step: Step, targets: OwnTargets) -> tuple[Terms, Tensor]:
         """The terms of the max-logits, and L_cst, Eq. 7; in one pass where the targets are one."""
         slots = self.logits_by_slot(step.output, targets.classes)
         slot_targets = self.slot_targets(targets)
@@ -189,7 +189,7 @@ class WithFission(Method[T]):
         keep = (classes[:, None] == heads) | (classes == NO_CLASS)[:, None]  # (N, C)
         return torch.where(keep[..., None], slots, negatives)
 
-    def diversity(self, step: Step, targets: T) -> Tensor:
+    def diversity(self, step: Step, targets: OwnTargets) -> Tensor:
         """L_div, Eq. 6, over the rows that have a class."""
         classes, assigned, num_classes = self._diversity_inputs(step, targets)
         prior = None if self.prior is None else assigned.new_tensor(self.prior)
@@ -208,7 +208,7 @@ class WithFission(Method[T]):
         return (divergence * present).sum() / present.sum().clamp_min(1)
 
     @torch.no_grad()
-    def update(self, step: Step, targets: T) -> None:
+    def update(self, step: Step, targets: OwnTargets) -> None:
         """The base's, and the running mean of A(x) for the classes of the batch if it is used."""
         self.base.update(_for_base(step), targets)
         if self.diversity_scope == "batch":
@@ -222,7 +222,7 @@ class WithFission(Method[T]):
         """The base's."""
         return self.base.ood_score(output, memory.get_submodule("base"), num_seen)
 
-    def _diversity_inputs(self, step: Step, targets: T) -> tuple[Tensor, Tensor, int]:
+    def _diversity_inputs(self, step: Step, targets: OwnTargets) -> tuple[Tensor, Tensor, int]:
         """The class of each row as L_div counts it, Eq. 5's assignment, and C."""
         classes = targets.classes
         if self.diversity_classes == "seen":
@@ -244,3 +244,8 @@ def _graph_if(wanted: bool) -> AbstractContextManager[None]:
 def _for_base(step: Step) -> Step:
     """The step as the base method knows it, with the base's own memory."""
     return replace(step, memory=step.memory.get_submodule("base"))
+
+
+def base_of(method: Method[Any]) -> Method[Any]:
+    """The method below fission, or the method itself."""
+    return method.base if isinstance(method, WithFission) else method

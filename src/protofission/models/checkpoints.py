@@ -18,7 +18,7 @@ from protofission.models.backbones import Backbone, BackboneSpec
 from protofission.models.tensor_names import find_naming
 from protofission.models.weight_files import first_few, is_plain, read_card, read_tensors
 
-COLUMNS = 80
+TEXT_COLUMNS = 80
 """Width of a report."""
 
 
@@ -210,5 +210,5 @@ def _size(shape: tuple[int, ...]) -> str:
 
 def _wrap(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(
-        text, COLUMNS, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        text, TEXT_COLUMNS, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     )

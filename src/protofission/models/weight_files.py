@@ -22,11 +22,11 @@ from protofission.system.json_files import as_type, parse_json, read_json
 from protofission.system.plain_files import open_plain, read_plain
 from protofission.system.tensor_files import OURS, texts_of, unpack_tensors
 
-SHOWN = 3
+SHOWN_TENSORS = 3
 """Tensors of one kind that an error names."""
-LONGEST = 160
+LONGEST_NAME = 160
 """Characters of a name that an error shows."""
-DEEPEST = 8
+DEEPEST_DICT = 8
 """Levels of nested dictionaries that are searched for tensors."""
 
 _NUMBERS = (
@@ -196,7 +196,7 @@ def _flatten(content: Any, shown: str) -> dict[str, Tensor]:
                 f"{shown} holds two tensors {first_few([name])}: rename one.",
             )
             tensors[name] = value
-        elif isinstance(value, dict) and depth < DEEPEST and id(value) not in seen:
+        elif isinstance(value, dict) and depth < DEEPEST_DICT and id(value) not in seen:
             seen.add(id(value))  # a dictionary may hold itself
             for key, inner in value.items():
                 if isinstance(key, str | int):
@@ -235,9 +235,9 @@ def is_plain(value: Tensor) -> bool:
 def first_few(entries: Iterable[object]) -> str:
     """The first names of a list, and the number of the others: "a, b, c and 5 more"."""
     entries = list(entries)
-    more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
-    return ", ".join(_cut(printable(str(entry))) for entry in entries[:SHOWN]) + more
+    more = f" and {len(entries) - SHOWN_TENSORS} more" if len(entries) > SHOWN_TENSORS else ""
+    return ", ".join(_cut(printable(str(entry))) for entry in entries[:SHOWN_TENSORS]) + more
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}..."

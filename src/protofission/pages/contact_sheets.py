@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from protofission.core.array_types import Ints
 from protofission.pages.head_names import Meaning, head_order, meaning
 from protofission.training.predictions import NO_SLOT, Predictions
 
 Pixels = NDArray[np.uint8]
-Ints = NDArray[np.int64]
 
-LARGEST = 40
+LARGEST_THUMBNAIL = 40
 """Pixels of the longer side; larger images are shrunk to it."""
-FEWEST, MOST, BUDGET = 4, 12, 750_000
+FEWEST_IN_STRIP, MOST_IN_STRIP, PAGE_PIXELS = 4, 12, 750_000
 """Fewest and most images of a strip; pixels of all strips of a page, about a megabyte."""
 EACH = 10
 """Most seen heads, and most novel heads, whose sub-classes are shown."""
@@ -53,9 +53,9 @@ class Sheet:
 
 def images_per_strip(num_strips: int, height: int, width: int) -> int:
     """The number of images in each strip that keeps a page at about a megabyte."""
-    shrunk = min(1.0, LARGEST / max(height, width))
-    fitting = BUDGET / max(1, num_strips * height * width * shrunk**2)
-    return int(min(max(fitting, FEWEST), MOST))
+    shrunk = min(1.0, LARGEST_THUMBNAIL / max(height, width))
+    fitting = PAGE_PIXELS / max(1, num_strips * height * width * shrunk**2)
+    return int(min(max(fitting, FEWEST_IN_STRIP), MOST_IN_STRIP))
 
 
 def shown_heads(predictions: Predictions) -> list[int]:
@@ -66,7 +66,7 @@ def shown_heads(predictions: Predictions) -> list[int]:
 
 
 def sheets(
-    predictions: Predictions, pixels: Pixels, names: Sequence[str], per_slot: int = MOST
+    predictions: Predictions, pixels: Pixels, names: Sequence[str], per_slot: int = MOST_IN_STRIP
 ) -> list[Sheet]:
     """A sheet for each of the shown heads.
 
@@ -152,12 +152,12 @@ def _frame(tile: Pixels, line: int) -> None:
 
 
 def _to_rgb(image: Pixels) -> Pixels:
-    """(channels, height, width) to (height, width, 3), sides of at most LARGEST."""
+    """(channels, height, width) to (height, width, 3), sides of at most LARGEST_THUMBNAIL."""
     shown = np.moveaxis(image, 0, -1)
     shown = np.repeat(shown[:, :, :1], 3, axis=2) if shown.shape[2] < 3 else shown[:, :, :3]
-    if max(shown.shape[:2]) > LARGEST:
+    if max(shown.shape[:2]) > LARGEST_THUMBNAIL:
         small = Image.fromarray(np.ascontiguousarray(shown))
-        small.thumbnail((LARGEST, LARGEST))
+        small.thumbnail((LARGEST_THUMBNAIL, LARGEST_THUMBNAIL))
         shown = np.asarray(small)
     return shown
 

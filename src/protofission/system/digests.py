@@ -13,3 +13,8 @@ def digest(content: bytes | NDArray[Any]) -> str:
     if not isinstance(content, bytes):
         content = content.tobytes()
     return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def sha256_hex(content: bytes) -> str:
+    """SHA-256 as 64 hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()

@@ -18,15 +18,15 @@ from protofission.system.plain_files import read_plain
 Value = TypeVar("Value")
 
 WORDS = {str: "a text", int: "a whole number", float: "a finite number", bool: "true or false"}
-LONGEST = 60
+LONGEST_VALUE = 60
 """Most characters of a value in a refusal."""
-DEEPEST = 32
+DEEPEST_JSON = 32
 """Most levels of lists and objects inside each other."""
-MOST_BYTES = 2**26
+MOST_JSON_BYTES = 2**26
 """Most bytes of a JSON file, by default."""
 
 
-def read_json(path: Path | str, wanted: type[Value], *, most: int = MOST_BYTES) -> Value:
+def read_json(path: Path | str, wanted: type[Value], *, most: int = MOST_JSON_BYTES) -> Value:
     """Read a JSON file as a value of a type.
 
     Raises:
@@ -52,7 +52,7 @@ def parse_json(content: bytes | str) -> Any:
         _check_depth(value)
     except (ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise InputError(f"it is no JSON: {printable(why)[:LONGEST]}.") from None
+        raise InputError(f"it is no JSON: {printable(why)[:LONGEST_VALUE]}.") from None
     return value
 
 
@@ -150,12 +150,12 @@ def _scalar(value: Any, wanted: Any, place: str, nan: bool) -> Any:
 
 def _check_fit(condition: bool, wanted: str, value: Any, place: str) -> None:
     if not condition:  # the repr of a long list takes time
-        shown = printable(repr(value))[:LONGEST]
+        shown = printable(repr(value))[:LONGEST_VALUE]
         raise InputError(f"{place or 'it'} must be {wanted}, not {shown}.")
 
 
 def _join_place(place: str, name: str) -> str:
-    shown = printable(name)[:LONGEST]
+    shown = printable(name)[:LONGEST_VALUE]
     return f"{place}.{shown}" if place else shown
 
 
@@ -175,7 +175,7 @@ def _check_depth(value: Any) -> None:
     level, depth = [value], 0
     while level := [v for v in level if isinstance(v, dict | list)]:
         depth += 1
-        if depth > DEEPEST:
+        if depth > DEEPEST_JSON:
             raise RecursionError
         level = [i for v in level for i in (v.values() if isinstance(v, dict) else v)]
 

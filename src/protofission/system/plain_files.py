@@ -15,7 +15,7 @@ from typing import overload
 
 APPENDED = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 """Flags to open a lock, or a file to append to: never through a link."""
-KINDS = {
+FILE_KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
@@ -87,5 +87,5 @@ def write_all(file: FileIO, content: bytes) -> None:
 
 
 def _not_plain(path: Path | str, mode: int) -> OSError:
-    what = KINDS.get(stat.S_IFMT(mode), "something else")
+    what = FILE_KINDS.get(stat.S_IFMT(mode), "something else")
     return OSError(errno.EINVAL, f"it is {what}, not a plain file", str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from protofission.methods.with_fission import base_of
 from protofission.models.adapters import AdapterSpec
 from protofission.training.experiment import Experiment
 from protofission.training.history import Epoch
@@ -71,4 +72,4 @@ def epoch_findings(epoch: Epoch, experiment: Experiment, progress: float) -> lis
 
 def learns_by_trust(experiment: Experiment) -> bool:
     """Whether the method learns from an image of the pool only if it trusts it."""
-    return "threshold" in vars(getattr(experiment.method, "base", experiment.method))
+    return "threshold" in vars(base_of(experiment.method))

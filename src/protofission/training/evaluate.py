@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from protofission.core.array_types import Ints
 from protofission.core.records import Output, Prototypes
 from protofission.core.scores import SCORES
 from protofission.core.threads import one_library_thread
@@ -18,7 +19,7 @@ from protofission.system.distributed import ALONE, Processes
 from protofission.training.experiment import Experiment
 from protofission.training.novel_classes import cluster_into_classes, match_clusters
 from protofission.training.outputs import Plain, compute_features, outputs
-from protofission.training.predictions import NO_SLOT, Ints, Predictions
+from protofission.training.predictions import NO_SLOT, Predictions
 
 KMEANS_ROWS = 50_000
 """Rows that k-means is fitted to; of more, evenly spaced ones."""

@@ -15,7 +15,7 @@ from protofission.core.options import FIXED, NAMED
 from protofission.core.rng import check_seed
 from protofission.core.scores import SCORES
 from protofission.data.datasets import DataSpec
-from protofission.data.splits import spec_of
+from protofission.data.splits.registry import find_split
 from protofission.methods import Method, find_method
 from protofission.models.adapters import AdapterSpec
 from protofission.models.backbones import BackboneSpec
@@ -202,7 +202,7 @@ def _example(plain: dict[str, Any]) -> Experiment:
     name = as_type(plain["name"], str, "name")
     data = as_type(plain["data"], dict[str, Any], "data")
     split = as_type(data.get("split"), dict[str, Any], "data.split")
-    named = spec_of(as_type(split.get("name"), str, "data.split.name"))
+    named = find_split(as_type(split.get("name"), str, "data.split.name"))
     backbone = as_type(plain["backbone"], dict[str, Any], "backbone")
     adapts = "hidden" in backbone
     require(adapts or "blocks" in backbone, "backbone.blocks is missing.")

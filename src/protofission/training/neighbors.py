@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from protofission.core.array_types import Ints
 from protofission.data.image_sets import TestData, TrainingData, floats
 from protofission.models.model import Model
 from protofission.system.distributed import ALONE, Processes
 from protofission.training.outputs import Plain, compute_features
-from protofission.training.predictions import Ints
 
 MOST_LABELED = 50_000
 """Labeled images among which neighbors are looked for; of more, evenly spaced ones."""

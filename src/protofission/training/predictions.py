@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from protofission.core.array_types import Ints
 from protofission.core.metrics import Counts, contingency
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 
 NO_SLOT = -1
 """The slot of an image that no prototype claims."""
@@ -26,13 +26,13 @@ class Predictions:
     """(N,): predicted heads; from S on, novel ones."""
     slots: Ints
     """(N,): the nearest prototype of the predicted head, or NO_SLOT."""
-    similarities: Floats
+    similarities: Float32s
     """(N,): the similarity to that prototype, or to the nearest one of all."""
-    ood_scores: Floats
+    ood_scores: Float32s
     """(N,): higher is more OOD."""
-    prototypes: Floats
+    prototypes: Float32s
     """(C, V, D); where heads are clusters of features, V = 1 and these are their centers."""
-    mixing: Floats
+    mixing: Float32s
     """(C, V): lambda."""
     num_seen: int
     num_classes: int

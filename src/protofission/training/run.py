@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import platform
@@ -22,6 +21,7 @@ from torch import Tensor
 from protofission import __version__
 from protofission.core.errors import InputError, require
 from protofission.data.datasets import Data
+from protofission.system.digests import sha256_hex
 from protofission.system.distributed import ALONE, Processes
 from protofission.system.json_files import to_json
 from protofission.system.locks import LOCK_FILE, folder_lock
@@ -56,7 +56,7 @@ def folder_of(experiment: Experiment, parent: Path) -> RunFolder:
         if plain[part].get(key):
             plain[part][key] = Path(plain[part][key]).name
     content = f"{__version__}\n{json.dumps(plain, indent=2)}".encode()
-    digest = hashlib.sha256(content).hexdigest()[:8]
+    digest = sha256_hex(content)[:8]
     return RunFolder(parent / f"{experiment.name}-seed{experiment.seed}-{digest}")
 
 

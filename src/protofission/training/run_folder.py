@@ -19,7 +19,8 @@ from torch import Tensor
 
 from protofission.core.errors import InputError, require
 from protofission.models.weight_files import check_texts
-from protofission.system.json_files import MOST_BYTES, as_type, parse_json, to_json
+from protofission.system.digests import sha256_hex
+from protofission.system.json_files import MOST_JSON_BYTES, as_type, parse_json, to_json
 from protofission.system.partial_files import is_partial
 from protofission.system.plain_files import read_plain
 from protofission.system.tensor_files import DIGEST, pack_tensors, unpack_tensors
@@ -70,7 +71,7 @@ class RunFolder:
         write_whole(self.path / name, content.encode() if isinstance(content, str) else content)
 
     def read(
-        self, name: str, parse: Callable[[bytes], Read], most: int | None = MOST_BYTES
+        self, name: str, parse: Callable[[bytes], Read], most: int | None = MOST_JSON_BYTES
     ) -> Read:
         """Read and parse one of the folder's files.
 
@@ -84,7 +85,7 @@ class RunFolder:
         try:
             content = read_plain(path, most)
             wanted = self._digests().get(name) if name in SEALED else None
-            require(wanted in (None, _sha256(content)), "it is not as it was written.")
+            require(wanted in (None, sha256_hex(content)), "it is not as it was written.")
             return parse(content)
         except FileNotFoundError:
             why = ""
@@ -115,13 +116,13 @@ class RunFolder:
     def finish(self) -> None:
         """Mark the run as finished, with the digests of its files."""
         there = (name for name in SEALED if (self.path / name).exists())
-        digests = {name: _sha256(read_plain(self.path / name)) for name in there}
+        digests = {name: sha256_hex(read_plain(self.path / name)) for name in there}
         self.write("finished", to_json(digests))
 
     def _digests(self) -> dict[str, str]:
         """The digests of a finished run's files, by name; runs of earlier versions have none."""
         try:
-            content = read_plain(self.path / "finished", MOST_BYTES)
+            content = read_plain(self.path / "finished", MOST_JSON_BYTES)
         except FileNotFoundError:
             return {}
         return as_type(parse_json(content), dict[str, str], "finished") if content else {}
@@ -183,10 +184,6 @@ def _parse_object(content: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
             value = value[name]
         as_type(value, kind, key)
     return found
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _parse_weights(content: bytes) -> dict[str, Tensor]:

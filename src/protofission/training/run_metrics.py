@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from protofission.core.array_types import Ints
 from protofission.core.metrics import (
     Accuracy,
     PrototypeHealth,
@@ -17,7 +18,7 @@ from protofission.core.metrics import (
     prototype_health,
     subclass_score,
 )
-from protofission.training.predictions import Ints, Predictions
+from protofission.training.predictions import Predictions
 
 
 @dataclass(frozen=True)

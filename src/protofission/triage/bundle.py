@@ -16,6 +16,7 @@ from protofission import __version__
 from protofission.core.errors import InputError, printable, require
 from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec, fetch
 from protofission.models.heads import sizes_of
+from protofission.system.digests import sha256_hex
 from protofission.system.json_files import as_type
 from protofission.system.locks import LOCK_FILE, folder_lock
 from protofission.system.paths import path_of
@@ -33,7 +34,6 @@ from protofission.triage.bundle_files import (
     read_manifest,
     read_parts,
     seal_manifest,
-    sha256_hex,
     specs_of,
 )
 from protofission.triage.calibrated_model import JUDGED_AT_ONCE, CalibratedModel, Verdicts, judge

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,9 +20,10 @@ from protofission.core.errors import InputError, printable, require, unknown
 from protofission.data.store.manifest import npy_header
 from protofission.models.adapters import Adapter, AdapterSpec
 from protofission.models.encoders import ENCODERS, EncoderSpec
-from protofission.models.heads import HeadSpec, spec_of
+from protofission.models.heads import HeadSpec, head_spec_of
 from protofission.models.model import Model
 from protofission.models.weight_files import first_few
+from protofission.system.digests import sha256_hex
 from protofission.system.json_files import as_type, parse_json, to_json
 from protofission.system.locks import LOCK_FILE
 from protofission.system.partial_files import is_partial
@@ -32,10 +32,10 @@ from protofission.triage.calibrated_model import CalibratedModel
 
 FORMAT = 1
 MANIFEST, MODEL, CALIBRATION = "bundle.json", "model.safetensors", "calibration.npy"
-PARTS = (MODEL, CALIBRATION)
-MOST_BYTES = 2**26
+BUNDLE_PARTS = (MODEL, CALIBRATION)
+MOST_BUNDLE_MANIFEST_BYTES = 2**26
 """Largest size of bundle.json."""
-MOST = 2**20
+LARGEST_MODEL_SIZE = 2**20
 """Classes, prototypes of a class, or features: more are refused before room is made for them."""
 
 
@@ -79,8 +79,8 @@ class Manifest:
     def __post_init__(self) -> None:
         require(self.format == FORMAT, f"format = {self.format} is not known.")
         require(
-            set(self.files) == set(PARTS),
-            f"it names the files {first_few(self.files)}, not {' and '.join(PARTS)}.",
+            set(self.files) == set(BUNDLE_PARTS),
+            f"it names the files {first_few(self.files)}, not {' and '.join(BUNDLE_PARTS)}.",
         )
         self.head.check()
         require(self.head.entry.can_bundle, f"a {self.head.kind} head is not for bundles.")
@@ -93,7 +93,10 @@ class Manifest:
             ("adapter.width", self.adapter.width, 1),
             ("adapter.hidden", self.adapter.hidden, 1),
         ):
-            require(least <= size <= MOST, f"{name} = {size} must be from {least} to {MOST}.")
+            require(
+                least <= size <= LARGEST_MODEL_SIZE,
+                f"{name} = {size} must be from {least} to {LARGEST_MODEL_SIZE}.",
+            )
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the calibrated model's tensors by name, without allocating them."""
@@ -126,7 +129,7 @@ def adapter_of(model: Model) -> Adapter:
 
 def specs_of(model: Model) -> tuple[AdapterSpec, HeadSpec]:
     """The specs that build the same model; the start of its training is left out."""
-    return adapter_of(model).spec, spec_of(model.head)
+    return adapter_of(model).spec, head_spec_of(model.head)
 
 
 def contents(calibrated_model: CalibratedModel, scores: NDArray[np.float32]) -> dict[str, bytes]:
@@ -144,7 +147,7 @@ def contents(calibrated_model: CalibratedModel, scores: NDArray[np.float32]) -> 
 
 def read_manifest(folder: Path) -> Manifest | int:
     """Read bundle.json; return its format instead, if that is a newer one."""
-    content = parse_json(_read(folder / MANIFEST, MOST_BYTES))
+    content = parse_json(_read(folder / MANIFEST, MOST_BUNDLE_MANIFEST_BYTES))
     made_as = content.get("format") if isinstance(content, dict) else None
     if isinstance(made_as, int) and made_as > FORMAT:
         return made_as
@@ -166,7 +169,7 @@ def _seal(content: Any) -> str:
 
 def read_parts(folder: Path, manifest: Manifest) -> tuple[CalibratedModel, NDArray[np.float32]]:
     """Read the calibrated model and the held-out scores, if their files are as they were saved."""
-    parts = {name: _read(folder / name) for name in PARTS}
+    parts = {name: _read(folder / name) for name in BUNDLE_PARTS}
     for name, content in parts.items():
         require(sha256_hex(content) == manifest.files[name], f"{name} is not as it was saved.")
     try:
@@ -212,7 +215,7 @@ def check_destination(folder: Path) -> None:
     shown = printable(str(folder))
     require(folder.is_dir() or not folder.exists(), f"{shown} is a file: name a folder.")
     here = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    ours = (*PARTS, MANIFEST, LOCK_FILE)
+    ours = (*BUNDLE_PARTS, MANIFEST, LOCK_FILE)
     alone = all(name in ours or is_partial(folder / name) for name in here)
     require(
         not here or (alone and LOCK_FILE in here) or _is_bundle(folder),
@@ -222,7 +225,7 @@ def check_destination(folder: Path) -> None:
 
 def _is_bundle(folder: Path) -> bool:
     try:
-        content = parse_json(_read(folder / MANIFEST, MOST_BYTES))
+        content = parse_json(_read(folder / MANIFEST, MOST_BUNDLE_MANIFEST_BYTES))
     except InputError:
         return False
     return isinstance(content, dict) and {"format", "protofission", "files"} <= set(content)
@@ -235,8 +238,3 @@ def _read(path: Path, most: int | None = None) -> bytes:
         raise InputError(f"{path.name} is missing.") from None
     except OSError as error:
         raise InputError(f"{path.name} cannot be read: {error.strerror or error}.") from None
-
-
-def sha256_hex(content: bytes) -> str:
-    """SHA-256 as hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()

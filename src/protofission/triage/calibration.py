@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from protofission.core.array_types import Ints
 from protofission.core.conformal import Guarantee, fewest_images, guarantee
 from protofission.core.rng import step_rng
 from protofission.core.temperature import best_temperature
 from protofission.data.image_sets import Labels
 from protofission.triage.calibrated_model import CalibratedModel
-
-Ints = NDArray[np.int64]
 
 
 class HeldOut(NamedTuple):

@@ -22,7 +22,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from protofission.core.checks import MOST
+from protofission.core.array_types import Floats, Ints
+from protofission.core.checks import LARGEST_COUNT
 from protofission.core.errors import require
 from protofission.core.threads import one_thread
 from protofission.data.augment.feature_views import FeatureViews
@@ -41,8 +42,6 @@ from protofission.triage.calibration import calibrate, hold_out
 from protofission.triage.independent_rows import compute_rows, row_by_row
 from protofission.triage.quick_training import QuickTraining, train_quickly
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 HELD_OUT = 0.2
@@ -227,8 +226,8 @@ class PrototypeFissionClassifier(
         for name, least in {"n_novel": 0, "prototypes": 1, "width": 1, "steps": 1}.items():
             value = getattr(self, name)
             require(
-                isinstance(value, Integral) and least <= int(value) <= MOST,
-                f"{name} = {value!r} must be a whole number from {least} to {MOST:,}.",
+                isinstance(value, Integral) and least <= int(value) <= LARGEST_COUNT,
+                f"{name} = {value!r} must be a whole number from {least} to {LARGEST_COUNT:,}.",
             )
         marks = isinstance(self.unlabeled, str | None) or (
             isinstance(self.unlabeled, Real) and math.isfinite(self.unlabeled)

@@ -33,9 +33,9 @@ Input = Literal["images", "features"]
 OUTPUTS = ("class", "probability", "id_score", "subclass", "decision", "cluster", "probs")
 TOLERANCE = 1e-4
 """Largest difference from torch, absolute below 1 and relative above."""
-BATCHES = (1, 3, 8)
+COMPARED_BATCHES = (1, 3, 8)
 """Batch sizes with which they are compared."""
-MOST_BYTES = 2**31 - 2**24
+MOST_ONNX_BYTES = 2**31 - 2**24
 """Largest size of the weights: an .onnx file holds at most 2 GiB."""
 
 
@@ -140,7 +140,7 @@ def _convert(graph: _Graph, metadata: dict[str, Any]) -> bytes:
     """Convert the network to the content of an .onnx file."""
     size = sum(part.nbytes for part in graph.state_dict().values())
     require(
-        size <= MOST_BYTES,
+        size <= MOST_ONNX_BYTES,
         f"The weights take {size:,} bytes, and an .onnx file holds 2 GiB: "
         'export with input="features".',
     )
@@ -181,7 +181,7 @@ def _largest_gap(graph: _Graph, content: bytes) -> float:
     options.log_severity_level = 4  # what is fatal is raised, and the rest is noise
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     gaps = []
-    for rows in BATCHES:
+    for rows in COMPARED_BATCHES:
         inputs = graph.example(rows)
         arrays = session.run(OUTPUTS, {graph.input: inputs.numpy()})
         outputs = dict(zip(OUTPUTS, map(torch.from_numpy, arrays), strict=True))

@@ -42,7 +42,7 @@ from protofission.triage.page import write_triage_page
 from protofission.triage.prediction_table import Names, Row, rows_of, write_rows
 
 PAGE = "triage.html"
-VIEWS = ViewCounts(plain=1, weak=2, strong=2)
+FIT_VIEWS = ViewCounts(plain=1, weak=2, strong=2)
 """Views of each image that are embedded."""
 
 
@@ -84,7 +84,7 @@ def fit(
     for option in encoder_options:
         spec = override(spec, option)
     work = out.absolute().with_name(f".{out.absolute().name}.fitting")
-    with _working_in(work):
+    with _work_folder(work):
         fetch(spec)
         loaded = spec.load()
         with stages(console) as stage:
@@ -102,7 +102,7 @@ def fit(
                 images,
                 spec,
                 place,
-                VIEWS,
+                FIT_VIEWS,
                 seed=options.seed,
                 processes=processors() if processes is None else processes,
                 encoder=loaded,
@@ -119,7 +119,7 @@ def fit(
 
 
 @contextmanager
-def _working_in(work: Path) -> Iterator[None]:
+def _work_folder(work: Path) -> Iterator[None]:
     """Lock a temporary folder and delete it at the end; after an error, features in it stay."""
     made = [folder for folder in work.parents if not folder.exists()]
     with folder_lock(work):

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from protofission.core.array_types import Ints
 from protofission.core.checks import check_sizes
 from protofission.core.cluster_count import Count
 from protofission.core.conformal import Guarantee
@@ -33,8 +34,6 @@ from protofission.triage.calibration import HeldOut, calibrate, hold_out
 from protofission.triage.class_counts import count_novel_classes, count_subclasses
 from protofission.triage.model_choice import Choice, choose, judge_rows
 from protofission.triage.quick_training import QuickTraining, train_quickly
-
-Ints = NDArray[np.int64]
 
 CONTROL, METHOD = "supervised+pf", "orca+pf"
 """Without the pool, and with it. ORCA's heads for novel classes make room for strangers also where

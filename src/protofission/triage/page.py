@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission import __version__
+from protofission.core.array_types import Ints
 from protofission.core.errors import printable
 from protofission.data.image_sets import PixelRows
 from protofission.pages.contact_sheets import Sheet, Strip, picture_row, png_uri
@@ -19,9 +20,7 @@ from protofission.system.whole_files import write_text
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, slot_use
 from protofission.triage.fit_model import FitResult, prototype_sentences
 
-Ints = NDArray[np.int64]
-
-SHOWN = 30
+SHOWN_GROUPS = 30
 """Most classes, and most clusters, on a page."""
 PLACES = 10
 """Most images in a strip."""
@@ -77,20 +76,22 @@ def write_triage_page(
         command=command,
         findings=findings,
         names=names,
-        shown=SHOWN,
+        shown=SHOWN_GROUPS,
         counts=_counts(pool),
         fitted=fitted,
         health=prototype_sentences(slot_use(fitted.calibrated_model, fitted.pool).numpy(), names)[
-            :SHOWN
+            :SHOWN_GROUPS
         ],
         sheets=[
             _class_sheet(pool, pixels, number, name, list(map(printable, parts)))
-            for number, (name, parts) in enumerate(zip(names[:SHOWN], subclass_names, strict=False))
+            for number, (name, parts) in enumerate(
+                zip(names[:SHOWN_GROUPS], subclass_names, strict=False)
+            )
         ],
         cluster_count=len(cluster_names),
         clusters=[
             _cluster_sheet(pool, pixels, number, printable(name))
-            for number, name in enumerate(cluster_names[:SHOWN])
+            for number, name in enumerate(cluster_names[:SHOWN_GROUPS])
         ],
     )
     write_text(path, page)

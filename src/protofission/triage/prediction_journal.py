@@ -20,7 +20,7 @@ from protofission.system.partial_files import is_partial
 from protofission.system.plain_files import open_plain, write_all
 from protofission.triage.prediction_table import Row, row_of
 
-VERSION = 1
+JOURNAL_VERSION = 1
 
 
 class Journal:
@@ -42,8 +42,8 @@ class Journal:
         Returns:
             Whether blocks of another job were dropped.
         """
-        head = json.dumps({"version": VERSION, "fingerprint": fingerprint}).encode() + b"\n"
-        with _writing(self.out):
+        head = json.dumps({"version": JOURNAL_VERSION, "fingerprint": fingerprint}).encode() + b"\n"
+        with _write_errors(self.out):
             with open_plain(self.path) as file:
                 first, end = file.readline(), len(head)
                 others = first != head and bool(file.readline())
@@ -58,7 +58,7 @@ class Journal:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Write the rows of the next block, down to the disk."""
-        with _writing(self.out):
+        with _write_errors(self.out):
             self._write(json.dumps(rows, allow_nan=False).encode() + b"\n")
         self.blocks, self.rows = self.blocks + 1, self.rows + len(rows)
 
@@ -81,7 +81,7 @@ class Journal:
 def journal_of(out: Path) -> Iterator[Journal]:
     """Open the journal of an output file; other processes are refused meanwhile."""
     path = out.with_name(f".{out.name}.rows")
-    with _writing(out):
+    with _write_errors(out):
         try:
             file = open_locked(path)
         except BlockingIOError:
@@ -97,7 +97,7 @@ def journal_of(out: Path) -> Iterator[Journal]:
 
 
 @contextmanager
-def _writing(out: Path) -> Iterator[None]:
+def _write_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

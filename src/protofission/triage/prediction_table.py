@@ -34,7 +34,7 @@ from protofission.triage.calibrated_model import DECISIONS, Verdicts
 
 Format = Literal["csv", "jsonl", "parquet"]
 
-COLUMNS = (
+PREDICTION_COLUMNS = (
     "path",
     "class",
     "probability",
@@ -66,7 +66,7 @@ class Row(NamedTuple):
     error: str = ""
 
 
-_KINDS = tuple(field_types(Row).values())
+_ROW_TYPES = tuple(field_types(Row).values())
 
 
 def row_of(values: Any) -> Row:
@@ -75,7 +75,7 @@ def row_of(values: Any) -> Row:
     Raises:
         InputError: it is no row.
     """
-    return Row(*as_type(values, tuple[_KINDS], "a row"))  # type: ignore[valid-type]
+    return Row(*as_type(values, tuple[_ROW_TYPES], "a row"))  # type: ignore[valid-type]
 
 
 class Names(NamedTuple):
@@ -143,7 +143,7 @@ def format_of(out: Path | None, wanted: str | None) -> Format:
 
 def header_of(form: Format) -> bytes:
     """The header of a CSV file; JSON Lines have none."""
-    return b"%s\n" % ",".join(COLUMNS).encode() if form == "csv" else b""
+    return b"%s\n" % ",".join(PREDICTION_COLUMNS).encode() if form == "csv" else b""
 
 
 def text_of(rows: Iterable[Row], form: Format) -> bytes:
@@ -189,8 +189,8 @@ _OBEYED = re.compile(
 """Controls, marks that turn the direction of text, ends of lines, bytes that are no UTF-8, and the
 backslash that escapes them."""
 _ESCAPE = re.compile(r"\\(\\|n|r|t|x[89a-f][0-9a-f]|u[0-9a-f]{4})")
-_SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_LONG = {escape[1]: text for text, escape in _SHORT.items()}
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPED = {escape[1]: text for text, escape in _ESCAPES.items()}
 _FORMULA = re.compile(
     r"'|[\s\"'\u200b\ufeff]*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b]"
 )
@@ -210,12 +210,12 @@ def unescape_text(text: str) -> str:
 def _escape_match(found: re.Match[str]) -> str:
     code = ord(found[0])
     byte = f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
-    return _SHORT.get(found[0], byte)
+    return _ESCAPES.get(found[0], byte)
 
 
 def _unescape_match(found: re.Match[str]) -> str:
     kind, digits = found[1][0], found[1][1:]
-    return _LONG[kind] if not digits else chr(int(digits, 16) + (0xDC00 if kind == "x" else 0))
+    return _ESCAPED[kind] if not digits else chr(int(digits, 16) + (0xDC00 if kind == "x" else 0))
 
 
 def _cell(text: str) -> str:
@@ -229,12 +229,12 @@ def _csv_line(row: Row) -> str:
 
 
 def _json_line(row: Row) -> str:
-    return json.dumps(dict(zip(COLUMNS, row, strict=True)), allow_nan=False) + "\n"
+    return json.dumps(dict(zip(PREDICTION_COLUMNS, row, strict=True)), allow_nan=False) + "\n"
 
 
 def _read_csv(file: BinaryIO) -> Iterator[Row]:
     lines = csv.reader((line.decode() for line in file), strict=True)
-    if ",".join(next(lines, ())).removeprefix("\ufeff") != ",".join(COLUMNS):
+    if ",".join(next(lines, ())).removeprefix("\ufeff") != ",".join(PREDICTION_COLUMNS):
         raise ValueError("header")
     for cells in lines:
         texts: list[Any] = [unescape_text(cell.removeprefix("'")) for cell in cells]
@@ -249,12 +249,12 @@ def _number(text: Any) -> float | None:
 def _read_json(file: BinaryIO) -> Iterator[Row]:
     for line in file:
         found = parse_json(line)
-        yield row_of([found[column] for column in COLUMNS])
+        yield row_of([found[column] for column in PREDICTION_COLUMNS])
 
 
 def _read_parquet(file: BinaryIO) -> Iterator[Row]:
     parquet = import_optional("pyarrow.parquet", "parquet", "A Parquet file")
-    for batch in parquet.ParquetFile(file).iter_batches(GROUP, columns=list(COLUMNS)):
+    for batch in parquet.ParquetFile(file).iter_batches(GROUP, columns=list(PREDICTION_COLUMNS)):
         columns = (column.to_pylist() for column in batch.columns)
         for row in map(Row, *columns):
             yield Row(*(_plain(value) for value in row))
@@ -270,9 +270,10 @@ def _write_parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
     arrow = import_optional("pyarrow", "parquet", "A Parquet file")
     parquet = import_optional("pyarrow.parquet", "parquet", "A Parquet file")
     kinds = [
-        arrow.float32() if c in ("probability", "id_score") else arrow.string() for c in COLUMNS
+        arrow.float32() if c in ("probability", "id_score") else arrow.string()
+        for c in PREDICTION_COLUMNS
     ]
-    schema = arrow.schema(zip(COLUMNS, kinds, strict=True))
+    schema = arrow.schema(zip(PREDICTION_COLUMNS, kinds, strict=True))
     with parquet.ParquetWriter(file, schema) as writer:
         for some in _parts(rows):
             columns = [

@@ -15,11 +15,11 @@ from protofission.core.errors import InputError, require
 from protofission.data.image_sets import ImageSet, ImageSets, Labels
 from protofission.data.readers.official_datasets import (
     OFFICIAL_DATASETS,
-    find_folder,
+    find_dataset_folder,
     official_bytes,
 )
 
-__all__ = ["find_folder", "load_cifar10", "load_cifar100"]
+__all__ = ["find_dataset_folder", "load_cifar10", "load_cifar100"]
 
 SHAPE = (3, 32, 32)
 
@@ -28,7 +28,7 @@ def load_cifar10(folder: Path | str | None = None) -> ImageSets:
     """50,000 training and 10,000 test images of 10 classes.
 
     Args:
-        folder: the folder of the official files, or its parent; see `find_folder`.
+        folder: the folder of the official files, or its parent; see `find_dataset_folder`.
     """
     files = _read("cifar10", folder)
     names = _names(files["batches.meta"], b"label_names")
@@ -45,7 +45,7 @@ def load_cifar100(folder: Path | str | None = None) -> ImageSets:
     """50,000 training and 10,000 test images of 100 classes, each in one of 20 coarse ones.
 
     Args:
-        folder: the folder of the official files, or its parent; see `find_folder`.
+        folder: the folder of the official files, or its parent; see `find_dataset_folder`.
     """
     files = _read("cifar100", folder)
     names = _names(files["meta"], b"fine_label_names")
@@ -65,7 +65,7 @@ def load_cifar100(folder: Path | str | None = None) -> ImageSets:
 
 def _read(name: str, folder: Path | str | None) -> dict[str, dict[bytes, Any]]:
     """Read all files of a data set; each is unpickled only after its md5 was checked."""
-    found = find_folder(name, folder)
+    found = find_dataset_folder(name, folder)
     files = {}
     for file in OFFICIAL_DATASETS[name].files:
         content = official_bytes(name, file, found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
@@ -19,6 +18,7 @@ from protofission.data.readers.file_listing import content_of, entry_of, list_fi
 from protofission.data.readers.image_cache import Entry
 from protofission.data.readers.image_folders import cache_for, decode_and_report
 from protofission.data.readers.image_problems import Report
+from protofission.system.digests import sha256_hex
 from protofission.system.optional_libraries import import_optional
 
 
@@ -88,7 +88,7 @@ def load_hub(
             return bytes(image["bytes"])
         return content_of(home / entry_of(home, image["path"] or "").path, decoding.byte_limit)
 
-    state = hashlib.sha256(json.dumps([astuple(file) for file in files]).encode()).hexdigest()
+    state = sha256_hex(json.dumps([astuple(file) for file in files]).encode())
     return decode_and_report(
         str(home) if split is None else f"{home} ({split})",
         [Entry(f"row {place}", 0, 0) for place in range(len(images))],

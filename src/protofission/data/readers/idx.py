@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from protofission.core.errors import InputError, require
 from protofission.data.image_sets import ImageSet, ImageSets
 from protofission.data.readers.official_datasets import (
-    MOST_BYTES,
+    MOST_OFFICIAL_BYTES,
     OFFICIAL_DATASETS,
-    find_folder,
+    find_dataset_folder,
     possible_names,
     remedy,
 )
@@ -44,17 +44,17 @@ BYTE_LIMIT = 2**28
 
 
 def load_mnist(folder: Path | str | None = None) -> ImageSets:
-    """60,000 training and 10,000 test images of handwritten digits; see `find_folder`."""
+    """60,000 training and 10,000 test images of handwritten digits; see `find_dataset_folder`."""
     return _load("mnist", folder, DIGIT_NAMES)
 
 
 def load_fashion_mnist(folder: Path | str | None = None) -> ImageSets:
-    """60,000 training and 10,000 test images of clothes; see `find_folder`."""
+    """60,000 training and 10,000 test images of clothes; see `find_dataset_folder`."""
     return _load("fashion-mnist", folder, CLOTHES_NAMES)
 
 
 def _load(name: str, folder: Path | str | None, class_names: tuple[str, ...]) -> ImageSets:
-    found = find_folder(name, folder)
+    found = find_dataset_folder(name, folder)
     paths = [_find_file(name, file.name, found) for file in OFFICIAL_DATASETS[name].files]
     train, test = (_read_pair(paths[i], paths[i + 1], class_names) for i in (0, 2))
     return ImageSets(train, test)
@@ -67,7 +67,7 @@ def _find_file(name: str, file: str, folder: Path) -> Path:
             f"{OFFICIAL_DATASETS[name].title}'s file {file} is missing in {folder}: {remedy(name)}."
         )
     if path.suffix == ".gz":  # the files of both data sets have the same names
-        md5 = hashlib.md5(read_plain(path, MOST_BYTES), usedforsecurity=False).hexdigest()
+        md5 = hashlib.md5(read_plain(path, MOST_OFFICIAL_BYTES), usedforsecurity=False).hexdigest()
         for other, source in OFFICIAL_DATASETS.items():
             require(
                 other == name or md5 not in [file.md5 for file in source.files],

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -26,8 +25,8 @@ from protofission.core.errors import InputError, printable, require
 from protofission.core.progress import Progress
 from protofission.data.readers.decode import Decoding
 from protofission.data.readers.resumable_decoding import (
-    JOURNAL,
-    PIXELS,
+    BLOCK_JOURNAL,
+    PIXEL_FILE,
     Outcome,
     decode_files,
     outcomes_from_json,
@@ -35,14 +34,14 @@ from protofission.data.readers.resumable_decoding import (
 )
 from protofission.data.store.manifest import npy_header
 from protofission.data.store.mapped_arrays import release
-from protofission.system.digests import digest
+from protofission.system.digests import digest, sha256_hex
 from protofission.system.json_files import read_json
 from protofission.system.locks import folder_lock
 from protofission.system.plain_files import open_plain
 from protofission.system.processors import processors
 from protofission.system.whole_files import whole_file
 
-VERSION = 1
+CACHE_VERSION = 1
 """Of the layout of an entry."""
 MANIFEST = "manifest.json"
 ELSEWHERE = "set XDG_CACHE_HOME to the full path of another folder (in Python, give cache=...)"
@@ -52,7 +51,7 @@ CHECKED_IMAGES = 1000
 RELEASED = 64
 """Images after which the pages of those that were checked are released."""
 DAY = 86_400.0
-MOST_BYTES = 2**30
+MOST_CACHE_MANIFEST_BYTES = 2**30
 """Of a manifest."""
 UNUSED_DAYS = 7
 """An entry for another state of the same files goes when it was not opened for so long."""
@@ -100,13 +99,13 @@ def load_decoded(
     """
     require(workers is None or workers >= 1, f"workers = {workers}: give 1 or more.")
     about: dict[str, Any] = {
-        "version": VERSION,
+        "version": CACHE_VERSION,
         "source": source,
         "settings": decoding.settings(),
         "entries": [list(astuple(entry)) for entry in entries],
     }
-    stale = hashlib.sha256(json.dumps({**about, "entries": None}).encode()).hexdigest()[:16]
-    state = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+    stale = sha256_hex(json.dumps({**about, "entries": None}).encode())[:16]
+    state = sha256_hex(json.dumps(about).encode())[:16]
     home = cache / f"{stale}-{state}"
     if found := _open_entry(home, about):
         return found
@@ -145,15 +144,15 @@ def _make_entry(
     progress: Progress | None,
 ) -> None:
     """Decode what is missing of an entry, and write its manifest."""
-    resumable = (home / JOURNAL).is_file() and (home / PIXELS).is_file()
+    resumable = (home / BLOCK_JOURNAL).is_file() and (home / PIXEL_FILE).is_file()
     if not resumable or (home / MANIFEST).exists():  # damaged, or new
-        for name in (JOURNAL, PIXELS, MANIFEST):  # another process may look at the old pixels
-            _remove(home / name)
+        for name in (BLOCK_JOURNAL, PIXEL_FILE, MANIFEST):
+            _remove(home / name)  # another process may look at the old pixels
     outcomes = decode_files(home, len(about["entries"]), read, decoding, workers, progress)
     manifest = {**about, "outcomes": outcomes_to_json(outcomes)}
     with whole_file(home / MANIFEST) as partial:
         partial.write_text(json.dumps(manifest), "ascii")  # which keeps names that are no UTF-8
-    (home / JOURNAL).unlink()
+    (home / BLOCK_JOURNAL).unlink()
 
 
 def _remove(path: Path) -> None:
@@ -171,12 +170,12 @@ def _open_entry(home: Path, about: dict[str, Any], *, check: bool = True) -> Dec
         check: compare pixels with their digests.
     """
     try:
-        manifest = read_json(home / MANIFEST, dict[str, Any], most=MOST_BYTES)
+        manifest = read_json(home / MANIFEST, dict[str, Any], most=MOST_CACHE_MANIFEST_BYTES)
         outcomes = outcomes_from_json(manifest.pop("outcomes"))
         if manifest != about or len(outcomes) != len(about["entries"]):
             return None
         digests = [o.pixel_digest for o in outcomes if o.reason is None]
-        pixels = _map_pixels(home / PIXELS, len(digests), about["settings"])
+        pixels = _map_pixels(home / PIXEL_FILE, len(digests), about["settings"])
     except Exception:  # whatever is wrong with it, it is made anew
         return None
     if check and not _are_sound(pixels, digests):

@@ -115,7 +115,7 @@ def decode_and_report(
         key: the identity of the source for the cache; by default the source's name.
     """
     if not entries:
-        raise _nothing(source, left_out)
+        raise _nothing_found_error(source, left_out)
     found = load_decoded(
         key or source, entries, read, decoding, cache, workers=workers, progress=progress
     )
@@ -127,7 +127,7 @@ def decode_and_report(
     }
     left_out = dict(sorted({**left_out, **refused}.items()))
     if not kept:
-        raise _nothing(source, left_out)
+        raise _nothing_found_error(source, left_out)
     images = ImageSet(
         found.pixels,
         labels[kept],
@@ -138,7 +138,7 @@ def decode_and_report(
     return images, _report(source, images, found, kept, left_out, hidden)
 
 
-def _nothing(source: str, left_out: dict[str, str]) -> InputError:
+def _nothing_found_error(source: str, left_out: dict[str, str]) -> InputError:
     first = next((f" ({printable(p) or '.'}: {printable(r)})" for p, r in left_out.items()), "")
     return InputError(
         f"{printable(source)} holds no image that can be read{first}: "

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from protofission.core.errors import printable, require
 from protofission.data.image_sets import NO_LABEL, ImageSet
 
-SHOWN = 10
+SHOWN_PROBLEMS = 10
 """The number of examples of one kind that a report lists."""
 
 
@@ -50,18 +50,18 @@ class Report:
             lines.append(f"{_many(self.hidden, 'hidden name')} passed over.")
         if self.left_out:
             lines.append(f"{_many(len(self.left_out), 'file')} left out:")
-            shown = list(self.left_out.items())[:SHOWN]
+            shown = list(self.left_out.items())[:SHOWN_PROBLEMS]
             lines += [f"  {printable(path)}: {printable(reason)}." for path, reason in shown]
             lines += _more(len(self.left_out))
         if self.duplicates:
             lines.append(f"{_many(len(self.duplicates), 'image')} found more than once:")
-            lines += [f"  {_sentence(duplicate)}" for duplicate in self.duplicates[:SHOWN]]
+            lines += [f"  {_sentence(duplicate)}" for duplicate in self.duplicates[:SHOWN_PROBLEMS]]
             lines += _more(len(self.duplicates))
         wrong = sum(duplicate.labels_differ for duplicate in self.duplicates)
         if wrong:
             lines.append(f"{wrong:,} of these with labels that contradict each other.")
         if self.empty_classes:
-            names = ", ".join(map(printable, self.empty_classes[:SHOWN]))
+            names = ", ".join(map(printable, self.empty_classes[:SHOWN_PROBLEMS]))
             lines.append(f"No image of {_many(len(self.empty_classes), 'class', 'es')}: {names}.")
         return lines
 
@@ -116,8 +116,12 @@ def duplicates_of(
 
 
 def _sentence(duplicate: Duplicate) -> str:
-    paths = " = ".join(map(printable, duplicate.paths[:SHOWN]))
-    more = f" and {len(duplicate.paths) - SHOWN} more" if len(duplicate.paths) > SHOWN else ""
+    paths = " = ".join(map(printable, duplicate.paths[:SHOWN_PROBLEMS]))
+    more = (
+        f" and {len(duplicate.paths) - SHOWN_PROBLEMS} more"
+        if len(duplicate.paths) > SHOWN_PROBLEMS
+        else ""
+    )
     how = "the same file" if duplicate.same_bytes else "other files with the same pixels"
     return f"{paths}{more} ({how}{', different labels' if duplicate.labels_differ else ''})."
 
@@ -127,4 +131,4 @@ def _many(count: int, one: str, plural: str = "s") -> str:
 
 
 def _more(count: int) -> list[str]:
-    return [f"  and {count - SHOWN:,} more."] if count > SHOWN else []
+    return [f"  and {count - SHOWN_PROBLEMS:,} more."] if count > SHOWN_PROBLEMS else []

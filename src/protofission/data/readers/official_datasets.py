@@ -12,7 +12,7 @@ from protofission.system.plain_files import read_plain
 
 DATA_VARIABLE = "PROTOFISSION_DATA"
 """The environment variable that names the folder of data sets."""
-MOST_BYTES = 2**30
+MOST_OFFICIAL_BYTES = 2**30
 """The size limit of an official file."""
 
 
@@ -148,7 +148,7 @@ def possible_names(name: str) -> tuple[str, ...]:
     return (plain, dotted, name, f"{dotted}.gz")
 
 
-def find_folder(name: str, folder: Path | str | None = None) -> Path:
+def find_dataset_folder(name: str, folder: Path | str | None = None) -> Path:
     """Find the folder of a data set: in `folder`, or else $PROTOFISSION_DATA, or the cache folder.
 
     In each of them it may be a subfolder of a usual name, or the folder itself.
@@ -184,7 +184,7 @@ def official_bytes(name: str, file: OfficialFile, folder: Path) -> bytes:
         f"{OFFICIAL_DATASETS[name].title}'s file {file.name} is missing in {folder}: "
         f"{remedy(name)}.",
     )
-    content = read_plain(path, MOST_BYTES)
+    content = read_plain(path, MOST_OFFICIAL_BYTES)
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found == file.md5:
         return content

@@ -1,7 +1,7 @@
 """Decode many image files into one array on disk, block by block, and resume after a kill.
 
-The array grows in PIXELS. A line of JOURNAL follows each block that is on disk, with the digests of
-its images; whoever resumes keeps the blocks whose pixels still have these digests.
+The array grows in PIXEL_FILE. A line of BLOCK_JOURNAL follows each block that is on disk, with the
+digests of its images; whoever resumes keeps the blocks whose pixels still have these digests.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from protofission.system.digests import digest
 from protofission.system.json_files import as_type, parse_json
 from protofission.system.plain_files import open_plain
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 
-PIXELS, JOURNAL = "pixels.npy", "blocks.jsonl"
+PIXEL_FILE, BLOCK_JOURNAL = "pixels.npy", "blocks.jsonl"
 BLOCK = 64
 """Images of a block, the most that a killed process loses."""
 
@@ -68,10 +68,10 @@ def decode_files(
     workers: int,
     progress: Progress | None,
 ) -> list[Outcome]:
-    """Decode files 0 ... total - 1 into the folder's PIXELS, in order; memory stays flat.
+    """Decode files 0 ... total - 1 into the folder's PIXEL_FILE, in order; memory stays flat.
 
-    Blocks that an earlier call left are kept where they are sound. The caller deletes JOURNAL once
-    it has written down the outcomes.
+    Blocks that an earlier call left are kept where they are sound. The caller deletes BLOCK_JOURNAL
+    once it has written down the outcomes.
 
     Args:
         read: the content of a file by its number, or RefusedError; called from several threads.
@@ -88,8 +88,8 @@ def decode_files(
         return Outcome(None, digest(content), digest(pixels)), pixels.tobytes()
 
     with ExitStack() as opened:
-        pixels = opened.enter_context(_open_writable(folder / PIXELS))
-        journal = opened.enter_context(_open_writable(folder / JOURNAL))
+        pixels = opened.enter_context(_open_writable(folder / PIXEL_FILE))
+        journal = opened.enter_context(_open_writable(folder / BLOCK_JOURNAL))
         opened.enter_context(quiet_pillow())
         outcomes = _keep_sound_blocks(pixels, journal, decoding)
         if progress and outcomes:
@@ -145,10 +145,10 @@ def _keep_sound_blocks(
     return found
 
 
-def _map_in_order(function: Callable[[int], T], numbers: range, workers: int) -> Iterator[T]:
+def _map_in_order(function: Callable[[int], Item], numbers: range, workers: int) -> Iterator[Item]:
     """Yield a function of each number by several threads, with few results waiting at any time."""
     with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[T]] = deque()
+        waiting: deque[Future[Item]] = deque()
         try:
             for number in numbers:
                 waiting.append(pool.submit(function, number))

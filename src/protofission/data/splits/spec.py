@@ -13,7 +13,7 @@ import numpy as np
 from protofission.core.errors import UnknownKeyError, check_choices, require, unknown_message
 from protofission.core.options import as_text, parse_value
 from protofission.data.splits.labeling import Labeling
-from protofission.data.splits.split import PARTS, Indices, Split, no_indices
+from protofission.data.splits.split import SPLIT_PARTS, Indices, Split, no_indices
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class SplitSpec(ABC):
         data = data.coarse() if self.classes == "coarse" else data
         parts = self._parts(data)
         test_labels = data.train if parts.test_on == "train" or data.test is None else data.test
-        indices = {part: np.sort(getattr(parts, part)).astype(np.int64) for part in PARTS}
-        labels = {part: test_labels if part == "test" else data.train for part in PARTS}
+        indices = {part: np.sort(getattr(parts, part)).astype(np.int64) for part in SPLIT_PARTS}
+        labels = {part: test_labels if part == "test" else data.train for part in SPLIT_PARTS}
         return Split(
             name=self.name,
             seed=self.seed,
@@ -82,7 +82,7 @@ class SplitSpec(ABC):
             sizes={"train": len(data.train), "test": 0 if data.test is None else len(data.test)},
             counts={
                 part: count_per_class(labels[part][indices[part]], data.num_classes)
-                for part in PARTS
+                for part in SPLIT_PARTS
             },
             **indices,
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
 
-PARTS = ("labeled", "unlabeled", "validation", "test")
+SPLIT_PARTS = ("labeled", "unlabeled", "validation", "test")
 """The arrays of indices that a split holds."""
 
 
@@ -74,7 +74,7 @@ class Split:
             "classes": self.classes,
             "seen_classes": list(self.seen_classes),
             "novel_classes": list(self.novel_classes),
-            **{part: len(getattr(self, part)) for part in PARTS},
+            **{part: len(getattr(self, part)) for part in SPLIT_PARTS},
             "test_on": self.test_on,
             "sizes": dict(self.sizes),
             "counts": {part: list(counts) for part, counts in self.counts.items()},

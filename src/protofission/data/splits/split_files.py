@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from protofission.core.errors import InputError, require
-from protofission.data.splits.split import PARTS, Indices, Split
+from protofission.data.splits.split import SPLIT_PARTS, Indices, Split
 from protofission.system.json_files import as_type, read_json
 from protofission.system.whole_files import write_whole
 
 FORMAT = "protofission split, version 1"
-MOST_BYTES = 2**28
+MOST_SPLIT_BYTES = 2**28
 """The size limit of a split file."""
 
 
@@ -48,7 +48,7 @@ class _Entries:
 
 def write_split(split: Split, path: Path) -> None:
     """Write a split's manifest and indices, one entry per line."""
-    indices = {part: getattr(split, part).tolist() for part in PARTS}
+    indices = {part: getattr(split, part).tolist() for part in SPLIT_PARTS}
     entries = {"format": FORMAT, **split.manifest(), "indices": indices}
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
     write_whole(path, f"{{\n{lines}\n}}\n".encode())
@@ -61,7 +61,7 @@ def read_split(path: Path) -> Split:
         InputError: it cannot be read, or is damaged; the sentence says where.
     """
     try:
-        entries = _entries(read_json(path, dict[str, Any], most=MOST_BYTES))
+        entries = _entries(read_json(path, dict[str, Any], most=MOST_SPLIT_BYTES))
         split = _split_of(entries)
         _check(split, entries)
     except OSError as error:
@@ -81,11 +81,11 @@ def _entries(plain: dict[str, Any]) -> _Entries:
     entries = as_type({k: v for k, v in plain.items() if k in known}, _Entries, "")
     require(entries.seed >= 0, f"seed is {entries.seed}.")
     for name in ("counts", "indices"):
-        for part in PARTS:
+        for part in SPLIT_PARTS:
             require(part in getattr(entries, name), f"{name}.{part} is missing.")
     for name in ("seen_classes", "novel_classes"):
         _check_not_negative(getattr(entries, name), name)
-    for part in PARTS:
+    for part in SPLIT_PARTS:
         _check_not_negative(entries.counts[part], f"counts.{part}")
         _check_not_negative(entries.indices[part], f"indices.{part}")
     return entries
@@ -108,10 +108,10 @@ def _split_of(entries: _Entries) -> Split:
         classes=entries.classes,
         options=entries.options,
         sizes=sizes,
-        counts={part: entries.counts[part] for part in PARTS},
+        counts={part: entries.counts[part] for part in SPLIT_PARTS},
         **{
             part: _indices(entries, part, entries.test_on if part == "test" else "train", sizes)
-            for part in PARTS
+            for part in SPLIT_PARTS
         },
     )
 
@@ -144,7 +144,7 @@ def _check(split: Split, entries: _Entries) -> None:
             len(both) == 0,
             f"image {both[0] if len(both) else ''} is both in {one} and in {other}.",
         )
-    for part in PARTS:
+    for part in SPLIT_PARTS:
         size, counts = len(getattr(split, part)), split.counts[part]
         stated = getattr(entries, part)
         require(stated == size, f"{part} should have {stated:,} indices, but has {size:,}.")

@@ -14,7 +14,7 @@ from protofission.system.json_files import as_type, parse_json
 from protofission.system.plain_files import read_plain
 
 JOURNAL = "blocks.jsonl"
-MOST_BYTES = 2**30
+MOST_JOURNAL_BYTES = 2**30
 """The size limit of a journal."""
 
 
@@ -47,7 +47,7 @@ class _JournalLine:
 def read_journal(folder: Path) -> list[JournalEntry]:
     """Read the entries of the journal; lines that cannot be read are skipped."""
     try:
-        lines = read_plain(folder / JOURNAL, MOST_BYTES).splitlines()
+        lines = read_plain(folder / JOURNAL, MOST_JOURNAL_BYTES).splitlines()
     except OSError:
         return []
     found = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -17,14 +16,15 @@ from numpy.typing import NDArray
 
 from protofission.core.errors import InputError, printable, require
 from protofission.core.records import ViewName
+from protofission.system.digests import sha256_hex
 from protofission.system.json_files import as_type, read_json
 
-VERSION = 1
+STORE_VERSION = 1
 FEATURE_BYTES = 2
 PATHS = "paths.json"
 REPAIR = "give the command that made the store again, and only what is lost is computed again"
 
-MOST_BYTES = 2**30
+MOST_STORE_MANIFEST_BYTES = 2**30
 """The size limit of a manifest."""
 MOST_VIEW_BYTES = 2**60
 """The size limit of the features of a view."""
@@ -165,7 +165,7 @@ def label_file(name: str) -> str:
 
 def fingerprint(*parts: Any) -> str:
     """The SHA-256 of JSON values."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return sha256_hex(json.dumps(parts, sort_keys=True).encode())
 
 
 def npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
@@ -202,7 +202,7 @@ def read_store_manifest(folder: Path) -> StoreManifest | None:
     """
     path = folder / "manifest.json"
     try:
-        return parse_manifest(read_json(path, dict[str, Any], most=MOST_BYTES))
+        return parse_manifest(read_json(path, dict[str, Any], most=MOST_STORE_MANIFEST_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OtherVersionError:
@@ -223,10 +223,10 @@ def parse_manifest(content: dict[str, Any]) -> StoreManifest:
     seal = content.pop("seal", None)
     require(seal == fingerprint(content), "its seal does not fit.")
     version, digests = content.pop("version", None), content.pop("digests", None)
-    if version != VERSION:
+    if version != STORE_VERSION:
         raise OtherVersionError(
             f"The store is of version {printable(str(version))[:20]}, and this protofission reads "
-            f"{VERSION}: update it, or make the store again."
+            f"{STORE_VERSION}: update it, or make the store again."
         )
     plan = as_type(content, StorePlan, "")
     plan.check()
@@ -243,6 +243,6 @@ def parse_manifest(content: dict[str, Any]) -> StoreManifest:
 
 def manifest_text(plan: StorePlan, digests: dict[str, list[str]] | None) -> str:
     """The text of a manifest, with a seal: the fingerprint of its other entries."""
-    content = {"version": VERSION, **asdict(plan), "digests": digests}
+    content = {"version": STORE_VERSION, **asdict(plan), "digests": digests}
     content = json.loads(json.dumps(content))  # the values as they will be read
     return json.dumps({**content, "seal": fingerprint(content)}, indent=1)

@@ -18,7 +18,7 @@ import numpy as np
 from protofission.core.errors import InputError, printable, require
 from protofission.core.records import ViewName, Views
 from protofission.data.image_sets import NO_LABEL, Labels
-from protofission.data.splits import Labeling
+from protofission.data.splits.labeling import Labeling
 from protofission.data.store.journal import finished_blocks
 from protofission.data.store.manifest import (
     PATHS,
@@ -36,7 +36,7 @@ from protofission.system.digests import digest
 from protofission.system.json_files import as_type, parse_json
 from protofission.system.plain_files import open_plain, read_plain
 
-MOST_BYTES = 2**30
+MOST_VERIFIED_BYTES = 2**30
 """The size limit of a store's file of labels or of paths."""
 
 
@@ -138,7 +138,7 @@ class Store:
         """Read a small file, and compare it with its digest."""
         path = self.folder / name
         try:
-            content = read_plain(path, MOST_BYTES)
+            content = read_plain(path, MOST_VERIFIED_BYTES)
         except FileNotFoundError:
             raise InputError(f"{path} is missing: {REPAIR}.") from None
         except OSError as error:

@@ -12,7 +12,7 @@ from protofission.core.records import WHOLE, Share, ViewName
 from protofission.core.rng import step_rng
 from protofission.data.augment.views import Augmentations, ViewRequest
 from protofission.data.image_sets import TestData, TrainingData, pool_indices
-from protofission.data.splits import Split
+from protofission.data.splits.split import Split
 from protofission.data.store.mapped_arrays import MappedRows
 from protofission.data.store.reader import Store
 

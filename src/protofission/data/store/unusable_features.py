@@ -10,7 +10,7 @@ from protofission.core.errors import InputError, printable
 from protofission.core.records import ViewName
 from protofission.data.store.manifest import Block, Features, StorePlan
 
-SHOWN = 10
+SHOWN_IMAGES = 10
 """The number of images that a refusal names."""
 
 _EXPONENT = np.uint16(0x7C00)
@@ -58,8 +58,10 @@ class UnusableFeatures:
         """
         if not self._found:
             return
-        more = len(self._found) - SHOWN
-        named = "; ".join([*self._found[:SHOWN], *([f"and {more:,} more"] if more > 0 else [])])
+        more = len(self._found) - SHOWN_IMAGES
+        named = "; ".join(
+            [*self._found[:SHOWN_IMAGES], *([f"and {more:,} more"] if more > 0 else [])]
+        )
         few = len(self._found) == 1
         raise InputError(
             f"{len(self._found):,} image{' has' if few else 's have'} unusable features: {named}: "

@@ -37,7 +37,7 @@ class Column:
         return self.scale * self.value(summary)
 
 
-COLUMNS: dict[str, Column] = {
+RUN_COLUMNS: dict[str, Column] = {
     "seen": Column("seen", "", lambda s: s.strict.seen, 1, 100),
     "novel_orca": Column("novel", "orca", lambda s: s.orca.novel, 1, 100),
     "novel_strict": Column("novel", "strict", lambda s: s.strict.novel, 1, 100),
@@ -47,7 +47,7 @@ COLUMNS: dict[str, Column] = {
     "effective": Column("effective V", "", lambda s: s.prototypes.effective, 2),
 }
 
-QUANTITIES: dict[str, Column] = COLUMNS | {
+QUANTITIES: dict[str, Column] = RUN_COLUMNS | {
     "aupr": Column("AUPR", "", lambda s: s.aupr, 3),
     "fpr95": Column("FPR95", "", lambda s: s.fpr95, 3),
     "nmi": Column("NMI", "", lambda s: s.nmi, 3),
@@ -59,7 +59,7 @@ QUANTITIES: dict[str, Column] = COLUMNS | {
     "cluster_nmi": Column("k-means NMI", "", lambda s: s.subclusters.nmi, 3),
     "cluster_accuracy": Column("k-means accuracy", "", lambda s: s.subclusters.accuracy, 1, 100),
 }
-"""All quantities by their keys: COLUMNS, and those that some suites show."""
+"""All quantities by their keys: RUN_COLUMNS, and those that some suites show."""
 
 GLOSSARY: dict[str, str] = {
     "seen": "The share of known-class images that get their class, in percent.",

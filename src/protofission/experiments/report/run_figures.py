@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from protofission.core.array_types import Floats
 from protofission.core.metrics import auroc
 from protofission.experiments.report.quantities import NO_NUMBER
 from protofission.experiments.report.results import Groups, Result
@@ -19,8 +20,6 @@ from protofission.pages.drawing import INK, OKABE_ITO, shorten, svg
 from protofission.pages.head_names import head_order
 from protofission.training.history import Epoch
 from protofission.training.predictions import Predictions
-
-Floats = NDArray[np.float64]
 
 PANEL = (4.2, 3.2)
 SQUARE = (4.2, 4.2)

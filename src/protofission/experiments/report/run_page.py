@@ -11,7 +11,7 @@ import numpy as np
 from protofission import __version__
 from protofission.core.errors import require
 from protofission.data.datasets import Data
-from protofission.experiments.report.quantities import COLUMNS, GLOSSARY
+from protofission.experiments.report.quantities import GLOSSARY, RUN_COLUMNS
 from protofission.experiments.report.results import Groups, Result, by_method, oracles
 from protofission.experiments.report.run_figures import CURVES, confusion, curves, histogram
 from protofission.experiments.report.run_tables import (
@@ -43,7 +43,7 @@ def write_page(path: Path, results: Sequence[Result], data: Data, command: str) 
         "page.html.jinja",
         data=data,
         command=command,
-        columns=list(COLUMNS.values()),
+        columns=list(RUN_COLUMNS.values()),
         glossary=GLOSSARY,
         **_numbers(results),
         **_pictures(groups, data),

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from protofission.experiments.report.quantities import COLUMNS, cell_text
+from protofission.experiments.report.quantities import RUN_COLUMNS, cell_text
 from protofission.experiments.report.results import Result, by_method
 from protofission.experiments.report.statistics import Sample
 
@@ -26,11 +26,11 @@ class MethodRow:
     n: int
     """Seeds."""
     cells: dict[str, Sample]
-    """By the keys of COLUMNS."""
+    """By the keys of RUN_COLUMNS."""
 
     def texts(self, spread: str = " ± ") -> list[str]:
         """The cells as text, with their spread if there is more than one seed."""
-        return [cell_text(column, self.cells[key], spread) for key, column in COLUMNS.items()]
+        return [cell_text(column, self.cells[key], spread) for key, column in RUN_COLUMNS.items()]
 
 
 def method_rows(results: Sequence[Result]) -> list[MethodRow]:
@@ -39,7 +39,7 @@ def method_rows(results: Sequence[Result]) -> list[MethodRow]:
     for method, group in by_method(results).items():
         cells = {
             key: Sample(tuple(column.value(result.metrics) for result in group))
-            for key, column in COLUMNS.items()
+            for key, column in RUN_COLUMNS.items()
         }
         table.append(MethodRow(method, len(group), cells))
     return table
@@ -67,7 +67,7 @@ def terminal_table(table: Sequence[MethodRow]) -> Table:
     )
     shown.add_column("method", overflow="fold")
     shown.add_column("n", justify="right")
-    for column in COLUMNS.values():
+    for column in RUN_COLUMNS.values():
         heading = [column.title.replace("effective ", "eff.\n"), column.protocol]
         shown.add_column("\n".join(filter(None, heading)), justify="right", no_wrap=True)
     for row in table:

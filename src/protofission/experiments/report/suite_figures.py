@@ -12,7 +12,6 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from protofission.experiments.report.quantities import Column, number_text
 from protofission.experiments.report.run_figures import DASHES, MARKERS
@@ -21,7 +20,6 @@ from protofission.experiments.report.suite_grid import Grid
 from protofission.experiments.report.suite_tables import NOT_RUN
 from protofission.pages.drawing import INK, OKABE_ITO, shorten, svg
 
-Floats = NDArray[np.float64]
 WIDTH = 6.2
 ENOUGH = 3
 """From so many seeds on, a band is an interval; below, it reaches from lowest to highest."""

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from protofission.core.array_types import Floats
 from protofission.core.errors import InputError
 from protofission.experiments.report.quantities import QUANTITIES, Column
 from protofission.experiments.report.statistics import Sample, paired_differences
 from protofission.experiments.suite import Case, Run, Suite
 
-Floats = NDArray[np.float64]
 Place = tuple[str, str, float | None]
 """Row, panel and x."""
 

@@ -71,7 +71,7 @@ class ReportContent:
     """By anchor."""
 
     @property
-    def standing(self) -> str:
+    def progress_sentence(self) -> str:
         """The number of finished runs as a sentence."""
         states = [listed.state for some in self.runs.values() for listed in some]
         return f"{states.count('finished')} of {len(states)} runs are finished."
@@ -165,7 +165,7 @@ def _markdown(content: ReportContent, pictured: bool) -> str:
     parts = [f"# {markdown_text(suite.title)}\n"]
     parts += [f"> **{markdown_text(mark)}**\n" for mark in content.marks]
     parts += [f"{markdown_text(suite.note)}\n"] if suite.note else []
-    parts += [f"{content.standing} Made by {markdown_code(content.command)}.\n"]
+    parts += [f"{content.progress_sentence} Made by {markdown_code(content.command)}.\n"]
     parts += [markdown_table(table) for some in content.tables.values() for table in some]
     parts += [_markdown_figure(drawing) for drawing in content.drawings]
     parts += ["Pictures are in [report.html](report.html#pictures).\n"] if pictured else []

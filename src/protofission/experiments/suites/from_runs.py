@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from protofission.core.errors import InputError, require
 from protofission.experiments.suite import Case, Run, Suite
 from protofission.experiments.suites.paper import ACCURACIES
+from protofission.system.digests import sha256_hex
 from protofission.training.command import command_of_run
 from protofission.training.run import flatten
 from protofission.training.run_folder import RunFolder
@@ -81,7 +81,7 @@ class _FoundRun:
             if run.has("experiment.json"):
                 plain = {**run.plain("experiment"), "seed": None}
                 text = json.dumps(plain, sort_keys=True)
-                return f"{plain['name']}-{sha256(text.encode()).hexdigest()[:8]}"
+                return f"{plain['name']}-{sha256_hex(text.encode())[:8]}"
         return weights
 
 

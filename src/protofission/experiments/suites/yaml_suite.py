@@ -34,7 +34,7 @@ Value = TypeVar("Value")
 _Pairs = tuple[tuple[str, str], ...]
 
 KEYS = ("title", "tier", "data", "seeds", "options", "methods", "compare", "quantities", "note")
-LARGEST = 100_000
+MOST_SUITE_BYTES = 100_000
 """Bytes that a small file may have."""
 
 
@@ -62,7 +62,7 @@ class YamlSuite:
             InputError: it cannot be read, is no YAML, or has other keys than KEYS.
         """
         try:
-            found = parse_yaml(read_plain(path, LARGEST))
+            found = parse_yaml(read_plain(path, MOST_SUITE_BYTES))
         except OSError as error:
             raise InputError(
                 f"{path} cannot be read as a suite ({error.strerror}): name a small YAML file."

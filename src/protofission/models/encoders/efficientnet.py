@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from protofission.core.errors import InputError, require
 from protofission.core.options import FIXED
 from protofission.models.encoders.base import Encoder, encoder_fingerprint
-from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
+from protofission.models.encoders.preprocessing import LARGEST_SIDE, Preprocessing
 from protofission.models.weight_files import read_tensors
 from protofission.system.optional_libraries import import_optional
 
@@ -38,8 +38,8 @@ class EfficientNetLite0:
             f"{NAME} comes with its weights: leave out the source {self.source!r}.",
         )
         require(
-            self.size % STRIDE == 0 and STRIDE <= self.size <= LARGEST,
-            f"size = {self.size} must be a multiple of {STRIDE} from {STRIDE} to {LARGEST}.",
+            self.size % STRIDE == 0 and STRIDE <= self.size <= LARGEST_SIDE,
+            f"size = {self.size} must be a multiple of {STRIDE} from {STRIDE} to {LARGEST_SIDE}.",
         )
 
     def load(self, device: torch.device | None = None) -> Encoder:

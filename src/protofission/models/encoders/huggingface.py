@@ -29,12 +29,17 @@ from protofission.models.encoders.base import (
     reason_of,
 )
 from protofission.models.encoders.huggingface_files import (
-    find_folder,
+    find_model_folder,
     read_config,
     read_model_tensors,
     read_network_config,
 )
-from protofission.models.encoders.preprocessing import LARGEST, STANDARDS, Pixels, Preprocessing
+from protofission.models.encoders.preprocessing import (
+    LARGEST_SIDE,
+    STANDARDS,
+    Pixels,
+    Preprocessing,
+)
 from protofission.models.encoders.preprocessor_config import read_preprocessing
 from protofission.models.weight_files import first_few
 from protofission.system.optional_libraries import import_optional
@@ -72,19 +77,19 @@ class Transformers:
         if self.pixels is not None and self.pixels not in STANDARDS:
             raise unknown("pixels", self.pixels, STANDARDS)
         require(
-            self.size is None or 1 <= self.size <= LARGEST,
-            f"size = {self.size}: give 1 to {LARGEST} pixels.",
+            self.size is None or 1 <= self.size <= LARGEST_SIDE,
+            f"size = {self.size}: give 1 to {LARGEST_SIDE} pixels.",
         )
 
     def fetch(self) -> None:
         """Download the model, if the source is a name on the hub."""
         with _quiet(import_optional("transformers", "clip", "A transformers encoder")):
-            find_folder(self.source, download=True)
+            find_model_folder(self.source, download=True)
 
     def load(self, device: torch.device | None = None) -> Encoder:
         """Load the encoder with its weights onto a device."""
         library = import_optional("transformers", "clip", "A transformers encoder")
-        folder = find_folder(self.source)
+        folder = find_model_folder(self.source)
         with _quiet(library), _offline():
             tower = _load_tower(library, folder, self)
             preprocessing = self._find_preprocessing(folder, tower.config)

@@ -1,6 +1,6 @@
 """The files of a Hugging Face model: its folder, configuration and tensors.
 
-Only `find_folder` with `download` reaches the network.
+Only `find_model_folder` with `download` reaches the network.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SAVING_FIELDS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "tran
 """Fields of a configuration that depend on how it was saved, and not on the network."""
 
 
-def find_folder(source: str, *, download: bool = False) -> Path:
+def find_model_folder(source: str, *, download: bool = False) -> Path:
     """Find the folder of a model: the source itself, or the cached files of a hub name."""
     path, shown = Path(source).expanduser(), printable(source)
     if path.is_dir():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-PARTS: dict[str, dict[int, str]] = {
+MESSAGE_PARTS: dict[str, dict[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
     "graph": {1: "node", 5: "tensor", 15: "sparse"},
@@ -21,7 +21,7 @@ PARTS: dict[str, dict[int, str]] = {
     "tensor": {13: "entry"},
 }
 """Messages of onnx.proto that can hold tensors: the kind of each part, by field number."""
-DEEPEST = 64
+DEEPEST_MESSAGE = 64
 """Levels of nested messages that are read."""
 
 
@@ -38,10 +38,10 @@ def data_files(content: bytes) -> list[str]:
 
 
 def _locations(message: memoryview, kind: str, depth: int) -> Iterator[str]:
-    if depth > DEEPEST:
+    if depth > DEEPEST_MESSAGE:
         raise MalformedError
     for number, value in _fields(message):
-        part = PARTS[kind].get(number)
+        part = MESSAGE_PARTS[kind].get(number)
         if part == "entry":
             entry = {n: bytes(_message(v)).decode() for n, v in _fields(_message(value))}
             if entry.get(1) == "location":

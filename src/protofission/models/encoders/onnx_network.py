@@ -22,7 +22,8 @@ from protofission.models.encoders.base import (
     reason_of,
 )
 from protofission.models.encoders.onnx_external_data import MalformedError, data_files
-from protofission.models.encoders.preprocessing import LARGEST, Pixels, Preprocessing
+from protofission.models.encoders.preprocessing import LARGEST_SIDE, Pixels, Preprocessing
+from protofission.system.digests import sha256_hex
 from protofission.system.optional_libraries import import_optional
 from protofission.system.plain_files import open_plain, read_plain
 
@@ -47,8 +48,8 @@ class Onnx:
     def __post_init__(self) -> None:
         check_choices(self)
         require(
-            self.size is None or 1 <= self.size <= LARGEST,
-            f"size = {self.size}: give 1 to {LARGEST} pixels.",
+            self.size is None or 1 <= self.size <= LARGEST_SIDE,
+            f"size = {self.size}: give 1 to {LARGEST_SIDE} pixels.",
         )
 
     def load(self, device: torch.device | None = None) -> Encoder:
@@ -67,7 +68,7 @@ class Onnx:
         num_features = count_features(self.source, found, network(images), rows)
         encoder = OnnxEncoder(self.source, preprocessing, num_features, network)
         plain = [digests, preprocessing.describe(), network.output]
-        encoder.fingerprint = hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+        encoder.fingerprint = sha256_hex(json.dumps(plain).encode())
         return encoder.freeze_on(device)
 
 
@@ -181,7 +182,7 @@ def _hash_files(path: Path) -> list[str]:
     try:
         content = read_plain(path)
         names = data_files(content)
-        digests = [hashlib.sha256(content).hexdigest()]
+        digests = [sha256_hex(content)]
         for name in names:
             digests.append(_hash_file(_beside(path, name)))
     except MalformedError:

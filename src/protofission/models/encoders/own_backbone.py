@@ -21,7 +21,7 @@ from protofission.models.backbones import (
 from protofission.models.backbones import Pixels as BackbonePixels
 from protofission.models.checkpoints import check_origin, compare, load_backbone
 from protofission.models.encoders.base import Encoder, encoder_fingerprint
-from protofission.models.encoders.preprocessing import LARGEST, Preprocessing
+from protofission.models.encoders.preprocessing import LARGEST_SIDE, Preprocessing
 from protofission.models.residual_blocks import Stem
 from protofission.models.weight_files import read_card, read_tensors
 from protofission.system.json_files import fill_fields
@@ -62,8 +62,8 @@ class OwnBackbone:
         if self.pixels is not None and self.pixels not in PIXELS:
             raise unknown("pixels", self.pixels, PIXELS)
         require(
-            self.size is None or 1 <= self.size <= LARGEST,
-            f"size = {self.size}: give 1 to {LARGEST} pixels.",
+            self.size is None or 1 <= self.size <= LARGEST_SIDE,
+            f"size = {self.size}: give 1 to {LARGEST_SIDE} pixels.",
         )
 
     def load(self, device: torch.device | None = None) -> Encoder:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from protofission.core.errors import require
 from protofission.models.backbones import PIXELS
 
-LARGEST = 4096
+LARGEST_SIDE = 4096
 """The largest side of a network's input, in pixels."""
 LUMA = (0.299, 0.587, 0.114)
 """The weights of red, green and blue in gray."""
@@ -50,9 +50,9 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         require(
-            1 <= self.size <= self.resized <= LARGEST,
-            f"size = {self.size} of images resized to {self.resized}: give 1 to {LARGEST} pixels, "
-            "and a crop that fits.",
+            1 <= self.size <= self.resized <= LARGEST_SIDE,
+            f"size = {self.size} of images resized to {self.resized}: give 1 to {LARGEST_SIDE} "
+            "pixels, and a crop that fits.",
         )
         require(self.channels in (1, 3), f"channels = {self.channels}: only 1 and 3 are known.")
         for name in ("mean", "deviation"):

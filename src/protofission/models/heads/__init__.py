@@ -39,9 +39,9 @@ __all__ = [
     "HeadKind",
     "HeadSizes",
     "HeadSpec",
+    "head_spec_of",
     "kind_of",
     "sizes_of",
-    "spec_of",
     "starting_kinds",
 ]
 
@@ -173,7 +173,7 @@ def sizes_of(head: nn.Module) -> HeadSizes:
     return HEADS[kind_of(head)].sizes(head)
 
 
-def spec_of(head: nn.Module) -> HeadSpec:
+def head_spec_of(head: nn.Module) -> HeadSpec:
     """The spec that builds such a head anew, with a random start.
 
     Raises:

@@ -5,18 +5,23 @@ from __future__ import annotations
 from protofission.core.errors import require, unknown
 from protofission.system.distributed import best_accelerator
 from protofission.training.experiment import Experiment
-from protofission.training.presets.digits import DIGITS
-from protofission.training.presets.features import FEATURES
-from protofission.training.presets.images import CPU, FIXMATCH, PAPER, PAPER_LITERAL
+from protofission.training.presets.digits import DIGITS_PRESETS
+from protofission.training.presets.features import FEATURES_PRESETS
+from protofission.training.presets.images import (
+    CPU_PRESETS,
+    FIXMATCH_PRESETS,
+    PAPER_LITERAL_PRESETS,
+    PAPER_PRESETS,
+)
 from protofission.training.presets.tables import Preset
 
 PRESETS: dict[str, Preset] = {
-    **DIGITS,
-    **CPU,
-    **FEATURES,
-    **PAPER,
-    **PAPER_LITERAL,
-    **FIXMATCH,
+    **DIGITS_PRESETS,
+    **CPU_PRESETS,
+    **FEATURES_PRESETS,
+    **PAPER_PRESETS,
+    **PAPER_LITERAL_PRESETS,
+    **FIXMATCH_PRESETS,
 }
 
 
@@ -37,7 +42,7 @@ def summary(name: str) -> str:
     return PRESETS[name].summary
 
 
-def fits_a_cpu(name: str) -> str:
+def preset_for_cpu(name: str) -> str:
     """The preset to use in a preset's place where there is no accelerator; often itself."""
     family, _, rest = name.partition("/")
     if family not in ("paper", "fixmatch"):
@@ -49,7 +54,7 @@ def check_accelerator(name: str, accelerator: str) -> None:
     """Refuse a preset that wants an accelerator where there is none, unless a CPU is asked for."""
     if accelerator == "auto":
         require(
-            best_accelerator() != "cpu" or fits_a_cpu(name) == name,
+            best_accelerator() != "cpu" or preset_for_cpu(name) == name,
             f"The preset {name} wants a GPU, and there is none here: use --preset "
-            f"{fits_a_cpu(name)}, or --accelerator cpu if you have weeks.",
+            f"{preset_for_cpu(name)}, or --accelerator cpu if you have weeks.",
         )

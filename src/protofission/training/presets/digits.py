@@ -16,7 +16,7 @@ _WITHOUT_LABELS = (
 )
 """All images are the pool's, and the whole backbone learns."""
 
-RECIPES: Table = {
+DIGITS_RECIPES: Table = {
     "pretrains": _WITHOUT_LABELS,
     "clusters": _WITHOUT_LABELS,
     "discovers": (
@@ -35,7 +35,7 @@ RECIPES: Table = {
 }
 """Seconds on a laptop."""
 
-TUNING: Table = {
+DIGITS_TUNING: Table = {
     # With 0.001, one of the five prototypes does all the work.
     "with fission": ("method.diversity_weight=0.3",),
     # With 1 and 0.5, a novel digit settled on a seen head in every other run of these few hundred
@@ -56,13 +56,13 @@ TUNING: Table = {
 }
 """Changes of the methods' defaults, the same for a base and its version with fission."""
 
-DIGITS = {
+DIGITS_PRESETS = {
     "digits": Preset(
         "scikit-learn's digits, 0-4 seen, 5-9 novel: the demo's recipe, seconds on a laptop.",
-        (RECIPES, TUNING),
+        (DIGITS_RECIPES, DIGITS_TUNING),
     ),
     "digits/literal": Preset(
         "The digits with the paper's words and weights to the letter, in the demo's training time.",
-        (RECIPES, LITERAL),
+        (DIGITS_RECIPES, LITERAL),
     ),
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from protofission.training.presets.literal import LITERAL
-from protofission.training.presets.protocol import BATCHES, DATASETS, SPLITS
+from protofission.training.presets.protocol import BATCH_OPTIONS, DATASET_OPTIONS, SPLIT_OPTIONS
 from protofission.training.presets.tables import Preset, Table
 
-RECIPES: Table = {
+FEATURES_RECIPES: Table = {
     "all": (
         "data.dataset=none",  # whatever the store is of
         "backbone=adapter-linear",
@@ -30,7 +30,7 @@ RECIPES: Table = {
 }
 """The views are the store's."""
 
-TUNING: Table = {
+FEATURES_TUNING: Table = {
     # With a random start and ORCA's weight of 1, novel classes settle on seen heads, on CIFAR-100
     # nearly all of them (docs/features.md).
     "prototypes": ("head.init=data",),
@@ -56,19 +56,21 @@ TUNING: Table = {
 
 _SUMMARY = "Features of a frozen encoder (`protofission embed`): an adapter and the head learn."
 
-FEATURES = {
+FEATURES_PRESETS = {
     # Images of one's own seldom have an official test set, which the mismatched split wants.
-    "features": Preset(_SUMMARY, (RECIPES, BATCHES, TUNING)),
+    "features": Preset(_SUMMARY, (FEATURES_RECIPES, BATCH_OPTIONS, FEATURES_TUNING)),
     **{
-        f"features/{name}": Preset(_SUMMARY, (RECIPES, dataset, SPLITS, BATCHES, TUNING))
-        for name, dataset in DATASETS.items()
+        f"features/{name}": Preset(
+            _SUMMARY, (FEATURES_RECIPES, dataset, SPLIT_OPTIONS, BATCH_OPTIONS, FEATURES_TUNING)
+        )
+        for name, dataset in DATASET_OPTIONS.items()
     },
     **{
         f"features/{name}/literal": Preset(
             "Features of a frozen encoder, the paper's words to the letter and the methods' own "
             "heads.",
-            (RECIPES, dataset, SPLITS, BATCHES, LITERAL),
+            (FEATURES_RECIPES, dataset, SPLIT_OPTIONS, BATCH_OPTIONS, LITERAL),
         )
-        for name, dataset in DATASETS.items()
+        for name, dataset in DATASET_OPTIONS.items()
     },
 }

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from protofission.training.presets.literal import LITERAL
-from protofission.training.presets.protocol import BATCHES, DATASETS, ORCA_VIEWS, SPLITS
+from protofission.training.presets.protocol import (
+    BATCH_OPTIONS,
+    DATASET_OPTIONS,
+    ORCA_VIEWS,
+    SPLIT_OPTIONS,
+)
 from protofission.training.presets.tables import Options, Preset, Table
 
 # Pretraining
 
-_PRETRAINING: Options = (
+_PRETRAINING_OPTIONS: Options = (
     # Every training image; their labels are for the neighbors' accuracy only.
     "data.split=full",
     "data.pool_has_labeled=true",
@@ -21,7 +26,7 @@ _PRETRAINING: Options = (
 
 PRETRAINING: Table = {
     "pretrains": (
-        *_PRETRAINING,
+        *_PRETRAINING_OPTIONS,
         "recipe.epochs=500",
         "recipe.unlabeled_batch=512",
         "recipe.optimizer=lars",
@@ -35,7 +40,7 @@ PRETRAINING: Table = {
 
 CPU_PRETRAINING: Table = {
     "pretrains": (
-        *_PRETRAINING,
+        *_PRETRAINING_OPTIONS,
         "data.views=natural-24",
         "recipe.epochs=36",
         "recipe.unlabeled_batch=256",
@@ -103,47 +108,47 @@ def _from_packaged_weights(dataset: str) -> Table:
     return {"predicts": (f"backbone.weights=simclr-{dataset}",)}
 
 
-def _on(dataset: str, *tables: Table) -> tuple[Table, ...]:
+def _protocol_on(dataset: str, *tables: Table) -> tuple[Table, ...]:
     """The protocol on a data set; its batches come last, as they are the methods' own."""
-    return (DATASETS[dataset], *tables, SPLITS, ORCA_VIEWS, BATCHES)
+    return (DATASET_OPTIONS[dataset], *tables, SPLIT_OPTIONS, ORCA_VIEWS, BATCH_OPTIONS)
 
 
-_PAPER = {
-    "cifar10": _on("cifar10", RESNET18, _pixels("cifar10"), PRETRAINING),
-    "cifar100": _on("cifar100", RESNET18, _pixels("cifar100"), PRETRAINING),
-    "imagenet100": _on("imagenet100", RESNET50, PRETRAINING),
+_PAPER_TABLES = {
+    "cifar10": _protocol_on("cifar10", RESNET18, _pixels("cifar10"), PRETRAINING),
+    "cifar100": _protocol_on("cifar100", RESNET18, _pixels("cifar100"), PRETRAINING),
+    "imagenet100": _protocol_on("imagenet100", RESNET50, PRETRAINING),
 }
-_FIXMATCH = {
-    "cifar10": _on("cifar10", WIDE_RESNET, _pixels("cifar10"), PRETRAINING),
-    "cifar100": _on("cifar100", WIDE_RESNET, WIDER, _pixels("cifar100"), PRETRAINING),
+_FIXMATCH_TABLES = {
+    "cifar10": _protocol_on("cifar10", WIDE_RESNET, _pixels("cifar10"), PRETRAINING),
+    "cifar100": _protocol_on("cifar100", WIDE_RESNET, WIDER, _pixels("cifar100"), PRETRAINING),
 }
-_CPU = {
-    name: _on(name, COMPACT, _from_packaged_weights(name), CPU_PRETRAINING)
+_CPU_TABLES = {
+    name: _protocol_on(name, COMPACT, _from_packaged_weights(name), CPU_PRETRAINING)
     for name in ("cifar10", "cifar100")
 }
 
-CPU = {
+CPU_PRESETS = {
     f"cpu/{dataset}": Preset(
         "The paper's protocol at a size that two cores finish: the compact net, our own weights.",
         tables,
     )
-    for dataset, tables in _CPU.items()
+    for dataset, tables in _CPU_TABLES.items()
 }
-PAPER = {
+PAPER_PRESETS = {
     f"paper/{dataset}": Preset(
         "The paper's protocol: a SimCLR-pretrained ResNet whose last stage and head learn.", tables
     )
-    for dataset, tables in _PAPER.items()
+    for dataset, tables in _PAPER_TABLES.items()
 }
-PAPER_LITERAL = {
+PAPER_LITERAL_PRESETS = {
     f"{name}/literal": Preset(
         "The paper's protocol, with its words to the letter.", (*preset.tables, LITERAL)
     )
-    for name, preset in PAPER.items()
+    for name, preset in PAPER_PRESETS.items()
 }
-FIXMATCH = {
+FIXMATCH_PRESETS = {
     f"fixmatch/{dataset}": Preset(
         "FixMatch's own recipe: a Wide-ResNet from scratch, 2^20 steps, a moving average.", tables
     )
-    for dataset, tables in _FIXMATCH.items()
+    for dataset, tables in _FIXMATCH_TABLES.items()
 }

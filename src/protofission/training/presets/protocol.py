@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protofission.training.presets.tables import Options, Table
 
-BATCHES: Table = {
+BATCH_OPTIONS: Table = {
     "clusters": (
         "data.pool_has_labeled=true",  # it looks at no label, so labeled images are as good
         "recipe.epoch=pool",
@@ -17,7 +17,7 @@ BATCHES: Table = {
     "openldn": ("recipe.labeled_batch=50", "recipe.unlabeled_batch=150"),
 }
 
-SPLITS: Table = {
+SPLIT_OPTIONS: Table = {
     # The paper's mismatched split. ORCA's is the default.
     "rejects": ("data.split=ds3l",),
 }
@@ -30,7 +30,7 @@ ORCA_VIEWS: Table = {
 _MANY_CLASSES: Options = ("method.diversity_weight=0.01", "method.consistency_weight=0.3")
 """The paper's weights of the two forces for a hundred classes; CIFAR-10's are the defaults."""
 
-DATASETS: dict[str, Table] = {
+DATASET_OPTIONS: dict[str, Table] = {
     "cifar10": {"all": ("data.dataset=cifar10",)},
     "cifar100": {"all": ("data.dataset=cifar100",), "with fission": _MANY_CLASSES},
     "imagenet100": {"all": ("data.dataset=imagenet100",), "with fission": _MANY_CLASSES},

@@ -14,6 +14,7 @@ from typing import Any
 
 from protofission.core.options import override
 from protofission.methods import Method, find_method
+from protofission.methods.with_fission import base_of
 from protofission.training.experiment import Experiment, experiment_of
 
 Options = tuple[str, ...]
@@ -21,12 +22,6 @@ Table = Mapping[str, Options]
 
 FISSION = "+pf"
 """The end of the name of a method with fission."""
-
-
-def _base(method: Method[Any]) -> Method[Any]:
-    """The method below fission, or the method itself."""
-    base: Method[Any] = getattr(method, "base", method)
-    return base
 
 
 def _discovers(method: Method[Any]) -> bool:
@@ -42,9 +37,9 @@ GROUPS: dict[str, Callable[[Method[Any]], bool]] = {
     "rejects": lambda method: bool(method.traits.views.labeled) and method.traits.novel == "reject",
     # And in any of these:
     "predicts": lambda method: method.traits.predicts,
-    "with fission": lambda method: _base(method) is not method,
+    "with fission": lambda method: base_of(method) is not method,
     "prototypes": lambda m: _discovers(m) and m.traits.head.can_start_from_data,
-    "base has prototypes": lambda m: _discovers(m) and _base(m).traits.head.can_start_from_data,
+    "base has prototypes": lambda m: _discovers(m) and base_of(m).traits.head.can_start_from_data,
 }
 """Groups of methods by what they do:
 
