@@ -60,7 +60,7 @@ class Standard(NamedTuple):
 
     @classmethod
     def of(cls, mean: Tensor, square: Tensor) -> Standard:
-        """From mean and mean square."""
+        """Build it from mean and mean square."""
         deviation = (square - mean.square()).clamp_min(0).sqrt()
         least = (LEAST_DEVIATION * deviation.max()).clamp_min(1e-12)
         return cls(mean, torch.maximum(deviation, least))
@@ -79,11 +79,11 @@ class LadderTargets(Targets):
     rows: Tensor
     """(L, D): standardized."""
     noise: Tensor
-    """(2, L, Z): of the class latent, and of the lower one."""
+    """(2, L, Z): noise of the class latent, and of the lower one."""
 
 
 class Ladder(nn.Module):
-    """Two rungs up, two down, the mean of each class, and what the last survey found."""
+    """Ladder VAE with two latents, class means, and statistics of the last survey."""
 
     mean: Tensor
     deviation: Tensor

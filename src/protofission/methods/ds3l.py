@@ -22,7 +22,7 @@ class DS3LTargets(Targets):
     probs: Tensor
     """(U, C): the probabilities of the first view, which those of the second are to meet."""
     weights: Tensor
-    """(U,): how much each image counts."""
+    """(U,): the weight of each image."""
     ramp: float
     """In (0, 1]: multiplies the agreement of views."""
 

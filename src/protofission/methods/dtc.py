@@ -44,7 +44,7 @@ class DTC(Method[DTCTargets]):
     transfer_share: float = 0.5
     """The share of training in which the labels alone shape the features: the first stage."""
     hard_threshold: float = 0.95
-    """From this probability on an image has a hard cluster, which only L_div reads."""
+    """Least probability for a hard cluster of an image, which only L_div reads."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -87,7 +87,7 @@ class FixMatchSigmoid(FixMatch):
     ood_below: float = 0.5
     """An image is taken for OOD below this probability; from there to the threshold, ignored."""
     literal: bool = False
-    """The paper's words: no warm-up and no band, whatever the two options above say."""
+    """The paper to the letter: no warm-up and no band; overrides the two options above."""
     ood_on: Literal["max", "slots"] = "max"
     """Whether Eq. 9 is charged to the max-logits alone, or with fission to each slot too."""
     bce_reduction: Literal["sum", "mean"] = "sum"

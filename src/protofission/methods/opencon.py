@@ -20,7 +20,7 @@ from protofission.models.heads import HeadSpec
 
 @dataclass(frozen=True)
 class OpenConTargets(Targets):
-    """Which images of the pool are taken for which novel class."""
+    """The novel class that each image of the pool is taken for, if any."""
 
     novel: Tensor
     """(U,) in [S, C), or NO_CLASS."""

@@ -35,7 +35,7 @@ class OpenCosTargets(Targets):
     trusted: Tensor
     """(U,): 1 where it is, and its pseudo-label is learned, else 0."""
     soft_labels: Tensor
-    """(U, S): what an image of no seen class is to give."""
+    """(U, S): target probabilities of the images of no seen class."""
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,9 @@ class OpenLDNTargets(Targets):
     trusted: Tensor
     """(U,): 1 where these are learned, else 0."""
     features: Tensor
-    """(L + U, D): of the first views, labeled images first."""
+    """(L + U, D): features of the first views, labeled images first."""
     likeness: Tensor
-    """(L + U, L + U), first stage only: how alike the net finds each pair, in (0, 1)."""
+    """(L + U, L + U), first stage only: similarity of each pair by the net, in (0, 1)."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class OpenLDN(Method[OpenLDNTargets]):
     base_share: float = 0.6
     """The share of training after which the second stage begins; with 1 there is none."""
     chosen_share: float = 0.1
-    """Second stage: how many images each novel class labels, as a share of a class's mean size."""
+    """Second stage: images that each novel class labels, as a share of a class's mean size."""
     sharpen_temperature: float = 0.4
     """Second stage: divides the logits of the weak view that the strong view is to meet."""
     closed_threshold: float = 0.8

@@ -49,7 +49,7 @@ class Orca(Method[OrcaTargets]):
     entropy_on: Literal["max", "both"] = "both"
     """With fission: that entropy for the max-logits alone, or for each slot too."""
     hard_threshold: float = 0.95
-    """From this probability on an unlabeled image has a hard class, which only L_div reads."""
+    """Least probability for a hard class of an unlabeled image, which only L_div reads."""
 
     traits = Traits(
         views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")),

@@ -19,7 +19,7 @@ class OwMatchTargets(Targets):
     """Self-labels and pseudo-labels of all images, labeled first."""
 
     codes: Tensor
-    """(2 (L + U), C): what the two weak views learn, each by the other; rows sum to 1."""
+    """(2 (L + U), C): self-labels of each weak view, from the other one; rows sum to 1."""
     pseudo_labels: Tensor
     """(L + U,) in [0, C)."""
     trusted: Tensor
@@ -45,7 +45,7 @@ class OwMatch(Method[OwMatchTargets]):
     momentum: float = 0.99
     """The share that the running means behind the thresholds keep at a step."""
     lowest: float = 0.3
-    """No threshold is below it."""
+    """Lower bound of all thresholds."""
 
     traits = Traits(
         views=Views(labeled=("weak", "weak", "strong"), unlabeled=("weak", "weak", "strong")),

@@ -19,7 +19,7 @@ TINY = 1e-7
 
 @dataclass(frozen=True)
 class RankStatsTargets(Targets):
-    """Which unlabeled images are taken for one class."""
+    """The pairs of unlabeled images that are taken for one class."""
 
     alike: Tensor
     """(U, U): 1 where they are, else 0."""
@@ -48,7 +48,7 @@ class RankStats(Method[RankStatsTargets]):
     transfer_share: float = 0.3
     """The share of training in which the labels alone shape the features: the first stage."""
     hard_threshold: float = 0.95
-    """From this probability on an unlabeled image has a hard class, which only L_div reads."""
+    """Least probability for a hard class of an unlabeled image, which only L_div reads."""
 
     traits = Traits(
         views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")), novel="heads"

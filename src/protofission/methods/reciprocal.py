@@ -1,4 +1,4 @@
-"""RPL and ARPL, reciprocal points: each class is what is far from a point of its own; labels only.
+"""RPL and ARPL: classes score by the distance from their reciprocal points; labels only.
 
 After Chen et al., 2020 and 2021.
 """

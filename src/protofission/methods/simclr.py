@@ -44,7 +44,7 @@ class SimCLRKMeans(SimCLR):
     """SimCLR, then k-means on the features of all images, matched through the labels."""
 
     view: Literal["simclr", "weak", "strong"] = "simclr"
-    """Which view of an image there are two of."""
+    """The view of which each image has two."""
 
     @property
     def traits(self) -> Traits:

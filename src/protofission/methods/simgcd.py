@@ -33,7 +33,7 @@ class SimGCD(Method[SimGCDTargets]):
     """Self-distillation across views, an even use of the heads, labels, and two contrasts."""
 
     supervised_weight: float = 0.35
-    """s: multiplies what labels teach; what views teach is multiplied by 1 - s."""
+    """s: weight of the supervised losses; the unsupervised ones have 1 - s."""
     entropy_weight: float = 2.0
     """Multiplies the negative entropy of the mean probability, within the bracket of 1 - s."""
     start_temperature: float = 0.07
@@ -51,7 +51,7 @@ class SimGCD(Method[SimGCDTargets]):
     projection_size: int = 256
     """Coordinates of a projected vector."""
     hard_threshold: float = 0.95
-    """From this probability on an unlabeled image has a hard class, which only L_div reads."""
+    """Least probability for a hard class of an unlabeled image, which only L_div reads."""
 
     traits = Traits(
         views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")),

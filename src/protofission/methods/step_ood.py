@@ -53,7 +53,7 @@ class StepOOD(Method[StepOODTargets]):
     """
 
     neighbours: int = 2
-    """K, among the images of a batch."""
+    """K, the number of nearest neighbors within a batch."""
     keep_weight: float = 1.0
     """Multiplies the loss that keeps neighbors as near as they were."""
     unzip_weight: float = 1.0

@@ -49,9 +49,9 @@ class FitOptions:
     """The options of a fit."""
 
     keep: float = 0.95
-    """The share of known images that is to be accepted."""
+    """Share of known images to accept."""
     discover: int | Literal["auto"] = 0
-    """How many novel classes to tell apart; with 0, what is of no known class is rejected."""
+    """Number of novel classes to tell apart; with 0, strangers are rejected."""
     prototypes: int | Literal["auto"] = 5
     """V, the prototypes of a class."""
     held_out: float = 0.3
@@ -61,7 +61,7 @@ class FitOptions:
     width: int = 256
     """Output features of the adapter."""
     seed: int = 0
-    """Seed of all that is random."""
+    """Seed of all random numbers."""
 
     def __post_init__(self) -> None:
         require(0 < self.keep < 1, f"keep = {self.keep} must be between 0 and 1, such as 0.95.")

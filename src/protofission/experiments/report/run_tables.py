@@ -24,9 +24,9 @@ class MethodRow:
 
     name: str
     n: int
-    """Seeds."""
+    """Number of seeds."""
     cells: dict[str, Sample]
-    """By the keys of COLUMNS."""
+    """Cells by the keys of COLUMNS."""
 
     def texts(self, spread: str = " ± ") -> list[str]:
         """The cells as text, with their spread if there is more than one seed."""

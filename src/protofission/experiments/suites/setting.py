@@ -25,7 +25,7 @@ class Setting:
     tier: Tier = "features"
     """Features of a frozen encoder, or images with a pretrained backbone."""
     datasets: tuple[str, ...] = ("cifar10", "cifar100")
-    """By name; for features, also folders of stores."""
+    """Data sets by name; for features, also folders of stores."""
     stores: Path = Path("stores")
     """The folder of the stores, each of which is called by its data set."""
     budget: float = 1.0
@@ -49,7 +49,7 @@ class Setting:
             raise unknown("data set or store", dataset, DATASETS)
 
     def preset(self, dataset: str) -> str:
-        """The preset of the tier for a data set: without an accelerator one that a CPU bears."""
+        """The preset of the tier for a data set: without an accelerator its CPU preset."""
         if self.tier == "features":
             return f"features/{dataset}" if f"features/{dataset}" in PRESETS else "features"
         if dataset in PRESETS:

@@ -47,7 +47,7 @@ class News:
     """Steps of the whole run."""
     ended: bool = False
     failure: str = ""
-    """Why the run cannot be finished."""
+    """Reason why the run cannot be finished."""
 
 
 def check_stores(runs: Sequence[Run]) -> None:
@@ -124,7 +124,7 @@ def _last_news(future: Future[News]) -> News:
 
 _told: Queue[News] | None = None
 _views: dict[Path, StoredViews] = {}
-"""Of the stores that this process has opened, by folder: each is verified once."""
+"""Views of the stores that this process has opened, by folder: each is verified once."""
 
 
 def _begin(told: Queue[News], threads: int) -> None:
