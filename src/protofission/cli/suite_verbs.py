@@ -17,7 +17,7 @@ class SuiteOptions:
     """Options of a suite."""
 
     out: Out = Path("suites")
-    """The folder: runs/ for the runs of all suites, and a folder for the report of each."""
+    """Folder with the runs of all suites in runs/, and a folder for each report."""
     tier: Annotated[Literal["features", "images"] | None, Parameter(show_default=False)] = None
     """Features of a frozen encoder, or images with a pretrained backbone; by default the tier of
     the YAML file, or features."""

@@ -27,7 +27,7 @@ class Case:
     method: str
     preset: str
     options: tuple[str, ...] = ()
-    """`key=value` each, applied to the preset."""
+    """Options `key=value`, applied to the preset."""
     x: float | None = None
     """Its place on the axis, if the suite is one of curves."""
 

@@ -148,11 +148,11 @@ class Cgdl(Method[LadderTargets]):
     """
 
     generative_weight: float = 0.01
-    """1 / lambda: multiplies reconstruction and divergence."""
+    """1 / lambda, the weight of reconstruction and divergence."""
     latent_weight: float = 1.0
-    """Multiplies the risk of the classifier on the latent."""
+    """Weight of the risk of the classifier on the latent."""
     warmup: float = 0.25
-    """The share of training in which beta, which multiplies the divergence too, rises to 1."""
+    """Share of training in which beta, another weight of the divergence, rises to 1."""
     rule: Literal["both", "reconstruction", "latent"] = "both"
     """The rules of rejection: either of the two, or one of them alone."""
     latent: int = 32

@@ -34,7 +34,7 @@ class FixMatch(Method[FixMatchTargets]):
     threshold: float = 0.95
     """thr: an image is trusted from this probability on."""
     unlabeled_weight: float = 1.0
-    """Multiplies the risk of the trusted images, averaged over all unlabeled ones."""
+    """Weight of the risk of the trusted images, averaged over all unlabeled ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +81,7 @@ class FixMatchSigmoid(FixMatch):
     """
 
     ood_weight: float = 1.0
-    """Multiplies the risk of the images taken for OOD, averaged over all unlabeled ones."""
+    """Weight of the risk of the images taken for OOD, averaged over all unlabeled ones."""
     ood_warmup: float = 0.25
     """The share of training before which no image is taken for OOD."""
     ood_below: float = 0.5

@@ -100,11 +100,11 @@ class OpenLDN(Method[OpenLDNTargets]):
     """
 
     pair_weight: float = 1.0
-    """Multiplies the mean over pairs of (cos(p_i, p_j) - net(f_i, f_j))^2."""
+    """Weight of the mean over pairs of (cos(p_i, p_j) - net(f_i, f_j))^2."""
     entropy_weight: float = 1.0
-    """Multiplies the negative entropy of the mean probability."""
+    """Weight of the negative entropy of the mean probability."""
     unlabeled_weight: float = 1.0
-    """Multiplies the risk of pseudo-labels on strong views, in both stages."""
+    """Weight of the risk of pseudo-labels on strong views, in both stages."""
     base_threshold: float = 0.5
     """First stage: a hard pseudo-label is learned from this probability on."""
     base_share: float = 0.6
@@ -112,7 +112,7 @@ class OpenLDN(Method[OpenLDNTargets]):
     chosen_share: float = 0.1
     """Second stage: images that each novel class labels, as a share of a class's mean size."""
     sharpen_temperature: float = 0.4
-    """Second stage: divides the logits of the weak view that the strong view is to meet."""
+    """Second stage: temperature of the logits of the weak view that the strong view is to meet."""
     closed_threshold: float = 0.8
     """Second stage: a sharpened pseudo-label is learned from this probability on."""
     inner_rate: float = 0.001

@@ -31,9 +31,9 @@ class OwMatch(Method[OwMatchTargets]):
     """Labels, conditional self-labels, and pseudo-labels under hierarchical thresholds."""
 
     self_label_weight: float = 1.0
-    """Multiplies the cross entropy with the self-labels."""
+    """Weight of the cross entropy with the self-labels."""
     pseudo_weight: float = 1.0
-    """Multiplies the risk of the trusted images, averaged over all images."""
+    """Weight of the risk of the trusted images, averaged over all images."""
     sharpness: float = 0.05
     """epsilon: divides the cosines before they are balanced; the less, the harder a self-label."""
     rounds: int = 10

@@ -26,7 +26,7 @@ class RankStatsTargets(Targets):
     begun: bool
     """Whether unlabeled images are looked at: before, labels alone shape the features."""
     ramp: float
-    """In (0, 1]: multiplies the agreement of views."""
+    """Weight of the agreement of views, in (0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class RankStats(Method[RankStatsTargets]):
     top: int = 5
     """k: two images are alike if the k features of largest magnitude are the same, in any order."""
     pair_weight: float = 5.0
-    """Multiplies the binary cross entropy of pairs."""
+    """Weight of the binary cross entropy of pairs."""
     view_weight: float = 1.0
-    """Multiplies the squared distance of the two views' probabilities, once it has risen."""
+    """Weight of the squared distance of the two views' probabilities, after its ramp."""
     ramp: float = 0.25
-    """The share t of the second stage in which it rises, by exp(-5 (1 - progress / t)^2)."""
+    """Share t of the second stage in which that weight rises, by exp(-5 (1 - progress / t)^2)."""
     transfer_share: float = 0.3
     """The share of training in which the labels alone shape the features: the first stage."""
     hard_threshold: float = 0.95

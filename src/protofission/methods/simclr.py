@@ -18,7 +18,7 @@ class SimCLR(Method[Targets]):
     """Contrastive pretraining; the "logits" are the projected vectors."""
 
     contrast_temperature: float = 0.2
-    """Divides the cosines of NT-Xent."""
+    """Temperature of NT-Xent."""
 
     @property
     def traits(self) -> Traits:

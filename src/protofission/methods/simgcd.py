@@ -35,17 +35,17 @@ class SimGCD(Method[SimGCDTargets]):
     supervised_weight: float = 0.35
     """s: weight of the supervised losses; the unsupervised ones have 1 - s."""
     entropy_weight: float = 2.0
-    """Multiplies the negative entropy of the mean probability, within the bracket of 1 - s."""
+    """Weight of the negative entropy of the mean probability, within the bracket of 1 - s."""
     start_temperature: float = 0.07
     """The teacher's temperature, which divides its cosines, at the start."""
     teacher_temperature: float = 0.04
     """The teacher's temperature after the warm-up."""
     teacher_warmup: float = 0.15
-    """The share of training in which it goes from one to the other."""
+    """Share of training in which it goes from the first temperature to the second."""
     contrast_temperature: float = 1.0
-    """Divides the cosines of the contrast of views."""
+    """Temperature of the contrast of views."""
     class_temperature: float = 0.07
-    """Divides the cosines of the contrast of classes."""
+    """Temperature of the contrast of classes."""
     projection_width: int = 2048
     """Hidden units of the projection on which both contrasts act."""
     projection_size: int = 256

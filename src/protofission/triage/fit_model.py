@@ -37,9 +37,9 @@ from protofission.triage.quick_training import QuickTraining, train_quickly
 Ints = NDArray[np.int64]
 
 CONTROL, METHOD = "supervised+pf", "orca+pf"
-"""Without the pool, and with it. ORCA's heads for novel classes make room for strangers also where
-nobody asks what they are: on small pools of CIFAR-10 that tells strangers better than a threshold
-on the known classes alone does, at the same accuracy (docs/guide.md)."""
+"""Methods without the pool, and with it. ORCA's heads for novel classes make room for strangers
+even if no novel classes are asked for: on small pools of CIFAR-10 that detects strangers better
+than a threshold on the known classes alone, at the same accuracy (docs/guide.md)."""
 MOST_ROOM = 50
 """Most heads that make room for strangers where no novel classes are asked for."""
 

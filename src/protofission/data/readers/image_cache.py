@@ -55,7 +55,7 @@ DAY = 86_400.0
 MOST_BYTES = 2**30
 """Largest size of a manifest."""
 UNUSED_DAYS = 7
-"""An entry for another state of the same files goes when it was not opened for so long."""
+"""Days without use after which an entry for an older state of the files is deleted."""
 
 
 @dataclass(frozen=True)

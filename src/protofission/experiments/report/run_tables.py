@@ -15,7 +15,7 @@ from protofission.experiments.report.results import Result, by_method
 from protofission.experiments.report.statistics import Sample
 
 LARGEST_GAP = 2.0
-"""Points by which the two protocols of a run may differ without a word."""
+"""Largest difference of a run's two protocols that needs no note, in points."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Setting:
     budget: float = 1.0
     """The share of the epochs of a full run."""
     options: tuple[str, ...] = ()
-    """`key=value` for every case that has the key."""
+    """Options `key=value` for every case that has the key."""
 
     def __post_init__(self) -> None:
         check_choices(self)
