@@ -34,7 +34,7 @@ def demo(
     preset: str = "digits",
     set_: Set = (),
 ) -> None:
-    """Train on scikit-learn's digits, 0-4 known and 5-9 strangers, and show what comes out.
+    """Train on scikit-learn's digits, 0-4 known and 5-9 strangers, and show the results.
 
     Pretrains a small backbone, trains ORCA and FixMatch-Sigmoid, each without and with prototype
     fission, prints one table and writes one page; then fits a model on the same images in folders,

@@ -54,7 +54,7 @@ def train(
     store: OptionalPath = None,
     run_options: RunOptions,
 ) -> None:
-    """Train a method, judge it, and leave all of it in one folder.
+    """Train a method, evaluate it, and write everything to one folder.
 
     A run that was stopped or killed goes on with --resume, and ends in the same bits as one that
     was not. Several processes share each batch and give the loss and gradients of one.
@@ -87,7 +87,7 @@ def train(
 
 
 def pretrain(*, preset: str = "cpu/cifar10", run_options: RunOptions) -> None:
-    """Pretrain a backbone by SimCLR, without labels; they only measure how it goes.
+    """Pretrain a backbone by SimCLR, without labels; labels only measure its accuracy.
 
     The folder is then the start of other runs: --set backbone.weights=FOLDER. The accuracy of the
     nearest labeled neighbors is shown every few epochs (judging.every).
@@ -163,7 +163,7 @@ def weights(
     set_: Set = (),
     out: OptionalOut = None,
 ) -> None:
-    """List the packaged weights, see how a checkpoint fits a backbone, or pack a run's backbone.
+    """List the packaged weights, compare a checkpoint with a backbone, or pack a run's backbone.
 
     For example:
 

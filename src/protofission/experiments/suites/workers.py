@@ -67,7 +67,7 @@ def check_stores(runs: Sequence[Run]) -> None:
 
 
 def worker_count(workers: int | None) -> int:
-    """The number of workers: as given, else one a processor."""
+    """The number of workers: as given, else one per processor."""
     number = processors() if workers is None else workers
     require(
         1 <= number <= MOST_WORKERS,
