@@ -1,8 +1,11 @@
 """Imports point one way, and `import protofission` pays for nothing heavy."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 LEVELS = [
@@ -139,7 +142,25 @@ def test_every_name_that_the_package_offers_is_there() -> None:
         assert getattr(protofission, name) is not None
 
 
-RIDDLES = ("What ", "How ", "Who ", "Where ", "Whatever ", "That ")
+RIDDLES = re.compile(r"(What|How|Who|Whose|Where|Whatever|Which|That|Of|In which)\b")
+VERB_PARAMETER = re.compile(r"^\w+\n {4}(\S.*)", re.MULTILINE)
+
+
+def field_docstrings(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """The strings right below the assignments of a class or a module."""
+    for node, after in pairwise(body):
+        match node, after:
+            case ast.Assign() | ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(text))):
+                yield text
+
+
+def test_the_docstrings_of_fields_and_of_the_parameters_of_verbs_are_found() -> None:
+    tree = ast.parse('x = 1\n"""One."""\ny: int\nz: int = 2\n"""Two."""\n"""Three."""\n')
+    assert list(field_docstrings(tree.body)) == ["One.", "Two."]
+    text = "Do.\n\nParameters\n----------\na\n    Of it, and\n    more.\nb\n    Size."
+    assert VERB_PARAMETER.findall(text) == ["Of it, and", "Size."]
+    assert all(map(RIDDLES.match, ("Of it.", "How many; 3.", "In which it rises.")))
+    assert not any(map(RIDDLES.match, ("Official.", "However.", "In bytes.", "Whether.")))
 
 
 def test_names_are_of_one_thing_and_docstrings_start_with_a_verb_or_a_noun(project: Path) -> None:
@@ -152,8 +173,14 @@ def test_names_are_of_one_thing_and_docstrings_start_with_a_verb_or_a_noun(proje
                 places.setdefault(node.name, []).append(name)
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                sentence = ast.get_docstring(node) or ""
-                assert not sentence.startswith(RIDDLES), f"{name}: {sentence}"
+                text = ast.get_docstring(node) or ""
+                sentences = [text]
+                if isinstance(node, ast.FunctionDef):
+                    sentences += VERB_PARAMETER.findall(text.partition("----------")[2])
+                else:
+                    sentences += field_docstrings(node.body)
+                for sentence in sentences:
+                    assert not RIDDLES.match(sentence), f"{name}: {sentence}"
     assert not {name: homes for name, homes in places.items() if len(homes) > 1}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 # Spinning OpenMP threads starve others on few cores. Set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Libraries that report how they are used, onnxruntime from 1.29 on, are told not to. It has to be
-# said before they are imported; who wants it otherwise sets the variable.
+# said before they are imported; set the variable to override.
 for _variable in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
     os.environ.setdefault(_variable, "1")
 

@@ -255,9 +255,9 @@ def test_the_line_of_an_epoch_has_its_numbers():
         "AUC 0.877",
     ):
         assert word in said
-    assert "neighbours" not in said
+    assert "neighbors" not in said
     pretrained = epoch_line(epoch(trusted=None, summary=None, neighbours=0.4321))
-    assert "neighbours 43.21%" in pretrained
+    assert "neighbors 43.21%" in pretrained
     assert not {"trusted", "seen", "AUC"} & set(pretrained.split())
 
 

@@ -21,7 +21,7 @@ def fetch(name: str, /, *, folder: OptionalPath = None) -> None:
     name
         cifar10, cifar100, mnist or fashion-mnist.
     folder
-        Where to put it; $PROTOFISSION_DATA or the cache folder where not given.
+        The folder of data sets; by default $PROTOFISSION_DATA or the cache folder.
     """
     from rich.progress import DownloadColumn, Progress, TaskID
 
@@ -46,7 +46,7 @@ def check(
     *,
     size: Whole = 64,
 ) -> None:
-    """Read a folder or list of images, and say what was found: bad files, duplicates, overlaps.
+    """Read a folder or list of images; report bad files, duplicates and overlaps.
 
     For example:
 
@@ -58,7 +58,7 @@ def check(
     folder
         Class subfolders, a flat folder, or a CSV or Parquet list of paths and labels.
     pool
-        A second one, of unlabeled images; files that are in both are named.
+        A second folder or list, of unlabeled images; images that are in both are reported.
     size
         The side to which images are scaled, in pixels.
     """
@@ -99,9 +99,9 @@ def split(
     dataset
         The data set by name.
     folder
-        Where its files are, if not in $PROTOFISSION_DATA or the cache folder.
+        The folder of its files; by default in $PROTOFISSION_DATA or the cache folder.
     set_
-        option=value of the split, also seed=1.
+        option=value of the split, such as seed=1.
     out
         The file to write.
     """

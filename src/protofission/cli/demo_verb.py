@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from protofission import __version__
 from protofission.cli.arguments import Names, Out, Set, Whole, command_line, command_text, program
@@ -17,17 +19,22 @@ if TYPE_CHECKING:
     from protofission.data.datasets import Data
     from protofission.experiments.demo import DemoRun
 
+# As a part of the docstring, the name would be taken for a section.
+DemoMethods = Annotated[
+    Names, Parameter(help="Methods by name; `protofission methods` lists them. By default four.")
+]
+
 
 def demo(
     *,
     out: Out = Path("demo"),
     seeds: Whole = 1,
     first_seed: Whole = 0,
-    methods: Names = (),
+    methods: DemoMethods = (),
     preset: str = "digits",
     set_: Set = (),
 ) -> None:
-    """Train on scikit-learn's digits, 0-4 known and 5-9 strangers, and show what comes out.
+    """Train on scikit-learn's digits, 0-4 known and 5-9 strangers, and show the results.
 
     Pretrains a small backbone, trains ORCA and FixMatch-Sigmoid, each without and with prototype
     fission, prints one table and writes one page; then fits a model on the same images in folders,
@@ -46,16 +53,13 @@ def demo(
     out
         The folder for the page, the runs, the images and the model.
     seeds
-        How many seeds; with more than one, the table shows mean and spread.
+        Number of seeds; with more than one, the table shows mean and spread.
     first_seed
-        The first of them.
-
-    Methods:
-        Which methods, by name; `protofission methods` lists them.
+        The first seed; the others follow it.
     preset
-        The named experiment to start from: digits, or digits/literal for the paper's words.
+        The named experiment to start from: digits, or digits/literal for the paper to the letter.
     set_
-        key=value changes an option of all methods that have it, METHOD:key=value of one.
+        key=value sets an option of all methods that have it, METHOD:key=value of one.
     """
     from rich.console import Console
 

@@ -23,13 +23,13 @@ class ViewVersions:
     """Number of versions of each view of an image to embed."""
 
     plain: Whole = 1
-    """The image as it is; it is always there once."""
+    """Versions of the unchanged image: always 1."""
     weak: Whole = 3
-    """ViewVersions of the weak view: ORCA wants 2 that differ."""
+    """Versions of the weak view; ORCA needs 2 that differ."""
     strong: Whole = 2
-    """ViewVersions of the strong view."""
+    """Versions of the strong view."""
     simclr: Whole = 0
-    """ViewVersions of SimCLR's view: SimCLR wants 2."""
+    """Versions of SimCLR's view; SimCLR needs 2."""
 
 
 DEFAULT_VERSIONS = ViewVersions()
@@ -71,18 +71,18 @@ def embed(
         The folder of the store.
     encoder
         efficientnet-lite0 (packaged); packaged weights, a checkpoint or a run of ours; a folder for
-        transformers, or a name on the hub, from where it is then downloaded; an ONNX file.
-        KIND:SOURCE says which, if it is not plain.
+        transformers, or a name on the hub, which is downloaded; an ONNX file. KIND:SOURCE
+        resolves ambiguous names.
     views
         The augmentation by name, if not the data set's usual one.
     folder
-        Where the files of a named data set are, if not in $PROTOFISSION_DATA or the cache folder.
+        The folder of a named data set; by default in $PROTOFISSION_DATA or the cache folder.
     seed
-        Of the random views.
+        Seed of the random views.
     processes
-        How many compute; as many as there are processors, if not said.
+        Number of processes; by default one per processor.
     accelerator
-        Where to compute; the best there is, if not said.
+        Device to compute on; by default the best available.
     set_
         option=value of the encoder, such as size=128.
     """

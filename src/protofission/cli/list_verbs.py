@@ -1,4 +1,4 @@
-"""The verbs that list what there is: presets, methods."""
+"""The verbs that list presets and methods."""
 
 from __future__ import annotations
 

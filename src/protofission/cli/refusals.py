@@ -33,7 +33,7 @@ def lacks_memory(error: Exception) -> bool:
 
 
 LONGEST_REFUSAL = 2_000
-"""Characters; of a longer refusal the value and the remedy stay, and the middle goes."""
+"""Most characters of a refusal; a longer one loses its middle, not its remedy."""
 
 
 def refuse(sentence: str) -> None:

@@ -17,28 +17,28 @@ class SuiteOptions:
     """Options of a suite."""
 
     out: Out = Path("suites")
-    """The folder: runs/ for the runs of all suites, and a folder for the report of each."""
+    """Folder with the runs of all suites in runs/, and a folder for each report."""
     tier: Annotated[Literal["features", "images"] | None, Parameter(show_default=False)] = None
-    """Features of a frozen encoder, or images with a pretrained backbone; as the YAML file says,
-    or features, if not said."""
+    """Features of a frozen encoder, or images with a pretrained backbone; by default the tier of
+    the YAML file, or features."""
     dataset: Names = ()
-    """Which data, by name, or by the folder of a store; cifar10 and cifar100 if not said."""
+    """Data sets by name, or folders of stores; by default cifar10 and cifar100."""
     stores: Path = Path("stores")
-    """The folder of the stores of the named data sets; what is missing is made."""
+    """The folder of the stores of the named data sets; missing stores are made."""
     seeds: OptionalWhole = None
-    """How many; 3 if not said."""
+    """Number of seeds; 3 by default."""
     first_seed: Whole = 0
-    """The first of them."""
+    """The first seed; the others follow it."""
     only: Names = ()
-    """The rows to run; the report shows the others as far as they are finished."""
+    """Rows to run; the report shows finished runs of the others too."""
     workers: OptionalWhole = None
-    """Runs side by side; as many as there are processors, if not said."""
+    """Runs at the same time; by default one per processor."""
     budget: float = 1.0
-    """The share of the epochs of the full suite, for a smaller version that is marked as such."""
+    """Share of the epochs of the full suite; below 1, the report says so."""
     dry_run: Flag = False
-    """Say what would run, and about how long."""
+    """Only list the runs and estimate their time."""
     set_: Set = ()
-    """key=value changes an option of all cases that have it."""
+    """key=value sets an option of all cases that have it."""
 
 
 DEFAULT_OPTIONS = SuiteOptions()

@@ -24,24 +24,24 @@ from protofission.cli.arguments import (
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of a run, whatever is trained."""
+    """Options of every training run."""
 
     out: Out
-    """The folder of the run, a new one."""
+    """A new folder for the run."""
     seed: Whole = 0
-    """Of all that is random in training."""
+    """Seed of all random numbers in training."""
     set_: Set = ()
     """key=value changes an option; `protofission methods NAME --preset P` lists them."""
     resume: Flag = False
     """Go on with the unfinished run in the folder."""
     processes: Whole = 1
-    """How many on this machine; with accelerators, one a device."""
+    """Processes on this machine; with accelerators, one per device."""
     nodes: Whole = 1
-    """How many machines; NODE_RANK, MASTER_ADDR and MASTER_PORT tell each its place."""
+    """Number of machines; each reads NODE_RANK, MASTER_ADDR and MASTER_PORT."""
     accelerator: Accelerator = "auto"
-    """Where to train; the best there is, if not said."""
+    """Device to train on; by default the best available."""
     save_every: float = 60.0
-    """The least seconds from one saved state to the next."""
+    """Least seconds between two saved states."""
     track: Flag = False
     """Write curves for TensorBoard into the folder."""
 
@@ -54,7 +54,7 @@ def train(
     store: OptionalPath = None,
     run_options: RunOptions,
 ) -> None:
-    """Train a method, judge it, and leave all of it in one folder.
+    """Train a method, evaluate it, and write everything to one folder.
 
     A run that was stopped or killed goes on with --resume, and ends in the same bits as one that
     was not. Several processes share each batch and give the loss and gradients of one.
@@ -72,10 +72,10 @@ def train(
     Parameters
     ----------
     method
-        By name; `protofission methods` lists them.
+        Name of a method; `protofission methods` lists them.
     preset
-        The named experiment to start from; `protofission presets` lists them. If not said, digits,
-        or features with a store.
+        The named experiment to start from; `protofission presets` lists them. By default
+        digits, or features with a store.
     store
         A folder of features, as `protofission embed` makes it.
     """
@@ -87,7 +87,7 @@ def train(
 
 
 def pretrain(*, preset: str = "cpu/cifar10", run_options: RunOptions) -> None:
-    """Pretrain a backbone by SimCLR, without labels; they only measure how it goes.
+    """Pretrain a backbone by SimCLR, without labels; labels only measure its accuracy.
 
     The folder is then the start of other runs: --set backbone.weights=FOLDER. The accuracy of the
     nearest labeled neighbors is shown every few epochs (judging.every).
@@ -163,7 +163,7 @@ def weights(
     set_: Set = (),
     out: OptionalOut = None,
 ) -> None:
-    """List the packaged weights, see how a checkpoint fits a backbone, or pack a run's backbone.
+    """List the packaged weights, compare a checkpoint with a backbone, or pack a run's backbone.
 
     For example:
 
@@ -178,7 +178,7 @@ def weights(
     backbone
         The backbone that they are compared with, by name.
     channels
-        Of the images: 3 for color, 1 for gray.
+        Channels of the images: 3 for color, 1 for gray.
     set_
         option=value of the backbone.
     out

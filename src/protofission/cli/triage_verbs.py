@@ -41,7 +41,7 @@ def fit(
     processes: OptionalWhole = None,
     set_: Set = (),
 ) -> None:
-    """Two folders in: a model, a triage of the pool and a page to look at out.
+    """Fit a model to two folders; write it, a triage of the pool and a page.
 
     Checks the images, computes their features once, holds some labels out, trains a control on the
     labels alone and a model on labels and pool, keeps the better one, and sets a threshold that
@@ -62,21 +62,21 @@ def fit(
     unlabeled
         The pool: a folder of images, or a list.
     out
-        The folder of the model, a new one.
+        A new folder for the model.
     keep
-        The share of known images that is to be accepted.
+        Share of known images to accept.
     discover
-        How many novel classes to tell apart, or auto; with 0, strangers are rejected.
+        Number of novel classes to tell apart, or auto; with 0, strangers are rejected.
     prototypes
-        Prototypes, and so at most sub-classes, of a class, or auto.
+        Prototypes per class (the most sub-classes it can have), or auto.
     encoder
-        As `protofission embed` takes it; one that is named by its name on the hub is downloaded.
+        As in `protofission embed`; a hub name is downloaded.
     steps
-        Of the training of each of the two models.
+        Training steps of each of the two models.
     seed
-        Of all that is random.
+        Seed of all random numbers.
     processes
-        How many compute features; as many as there are processors, if not said.
+        Number of processes that compute features; by default one per processor.
     set_
         option=value of the encoder, such as size=128.
     """
@@ -111,7 +111,7 @@ def predict(
     processes: OptionalWhole = None,
     allow_download: Flag = False,
 ) -> None:
-    """Say of images what they are: class, probability, sub-class, ID score, decision.
+    """Predict images: class, probability, sub-class, ID score, decision.
 
     Takes any number of files. One that cannot be read is a row with an error. With --out, a
     prediction that was stopped or killed goes on where it was with the same command.
@@ -129,14 +129,14 @@ def predict(
     images
         Image files, folders, CSV or Parquet lists, or stores.
     out
-        The file of rows; standard output, if not said.
+        The file of rows; by default standard output.
     format
-        If not as the suffix of the file says.
+        Format of the rows; by default that of the file's suffix.
     processes
-        How many compute; as many as there are processors, if not said.
+        Number of processes; by default one per processor.
     allow_download
-        Get the model's encoder from the hub, if it is not on this machine. Nothing is downloaded
-        otherwise.
+        Download the model's encoder from the hub if it is not on this machine; by default nothing
+        is downloaded.
     """
     from rich.console import Console
 
@@ -173,7 +173,7 @@ def predict(
 
 
 def show(model: Path, /) -> None:
-    """Print the card of a model: what it knows, how it was made, how good it is.
+    """Print the card of a model: its classes, training and accuracy.
 
     For example:
 
@@ -211,10 +211,10 @@ def drift(
     images
         Image files, folders, CSV or Parquet lists, or stores.
     processes
-        How many compute; as many as there are processors, if not said.
+        Number of processes; by default one per processor.
     allow_download
-        Get the model's encoder from the hub, if it is not on this machine. Nothing is downloaded
-        otherwise.
+        Download the model's encoder from the hub if it is not on this machine; by default nothing
+        is downloaded.
     """
     from rich.console import Console
 
@@ -242,7 +242,7 @@ def export(
     input: Literal["images", "features"] = "images",
     allow_download: Flag = False,
 ) -> None:
-    """Write a model to an ONNX file that needs neither torch nor us.
+    """Write a model to an ONNX file that needs neither torch nor protofission.
 
     Preprocessing, calibration and threshold are inside; the number of images is free.
 
@@ -256,12 +256,12 @@ def export(
     model
         The folder of a model, as `protofission fit` writes it.
     file
-        The .onnx file, a new one.
+        A new .onnx file.
     input
-        What the file takes: images, or the encoder's features.
+        Input of the file: images, or the encoder's features.
     allow_download
-        Get the model's encoder from the hub, if it is not on this machine. Nothing is downloaded
-        otherwise.
+        Download the model's encoder from the hub if it is not on this machine; by default nothing
+        is downloaded.
     """
     from protofission.triage.bundle import load
     from protofission.triage.export import export as export_bundle

@@ -192,11 +192,11 @@ def _recurrence(own: Clustering, points: Floats, other: Floats, known: int) -> F
 
 
 def _known_share(own: Clustering, probes: Floats, classes: Ints, known: int) -> Floats:
-    """(K - S,): the share of each free cluster that known classes would leave in it.
+    """(K - S,): the expected share of rows of known classes in each free cluster.
 
-    Of a known class, the probes say how many of its rows fall into a free cluster for each that
-    stays in a known one; the rows that stay are counted. Few probes may miss a corner of a class,
-    so of the class that is nearest to a cluster one more is taken to have fallen into it.
+    The probes of a known class give the ratio of its rows in a free cluster to its rows in a known
+    one; the latter are counted, and multiplied by the ratio. Few probes may miss a corner of a
+    class, so the class nearest to a cluster counts as having one more probe in it.
     """
     size = len(own.centers)
     fallen = nearest_centers(probes, own.centers)

@@ -22,7 +22,7 @@ FEWEST_KNOWN = 5
 
 @dataclass(frozen=True)
 class ShareEstimate:
-    """The share of a pool that is OOD, with an interval; NaN in 0 ... 1 if it is unknown."""
+    """The OOD share of a pool and its interval; if unknown, NaN in the interval 0 to 1."""
 
     share: float
     low: float

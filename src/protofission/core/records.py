@@ -218,7 +218,7 @@ class Step:
     places: Tensor | None = None
     """(U,): the positions of the unlabeled images in the pool."""
     again: Again | None = None
-    """For methods with an inner step (`Traits.inner_step`)."""
+    """Function that runs the batch again, for methods with `Traits.inner_step`."""
     head: nn.Module | None = None
     """The model's head, for methods whose `update` moves its prototypes."""
 

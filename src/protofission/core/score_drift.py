@@ -34,7 +34,7 @@ class Drift:
     low: float
     high: float
     statistic: float
-    """Of Kolmogorov and Smirnov: the widest gap between the two distributions of scores."""
+    """Kolmogorov-Smirnov statistic: the widest gap between the two distributions of scores."""
     p_value: float
     verdict: Verdict
     rejects: bool = True

@@ -165,6 +165,6 @@ class Data:
     augmentations: Augmentations
     split: Split
     class_names: tuple[str, ...]
-    """Seen classes first."""
+    """Names of the classes, seen ones first."""
     fingerprints: dict[str, str] = field(default_factory=dict)
-    """Those of the store, if the inputs are features of one."""
+    """Fingerprints of the store, if the inputs are features of one."""

@@ -25,7 +25,7 @@ from protofission.system.plain_files import read_plain
 MOST_LABELED, MOST_POOL, NEW = 100, 150, 30
 """Images of a class in each folder."""
 SIDE = 32
-"""Smaller images are enlarged to about so many pixels, to be seen."""
+"""Approximate side in pixels to which smaller images are enlarged."""
 ABOUT = "README.txt"
 
 

@@ -13,7 +13,7 @@ from protofission.training.run import folder_of
 from protofission.training.run_folder import RunFolder
 
 Published = Mapping[tuple[str, str], Mapping[str, float]]
-"""By row and panel: numbers of the paper, by the keys of report.quantities.QUANTITIES."""
+"""Numbers of the paper, by row and panel, then by the keys of report.quantities.QUANTITIES."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Case:
     method: str
     preset: str
     options: tuple[str, ...] = ()
-    """`key=value` each, applied to the preset."""
+    """Options `key=value`, applied to the preset."""
     x: float | None = None
     """Its place on the axis, if the suite is one of curves."""
 
@@ -92,7 +92,7 @@ class Suite:
                 require(row in rows, f"The suite {self.name} compares {row}, which is no row.")
 
     def runs(self, parent: Path, seeds: Iterable[int]) -> list[Run]:
-        """All runs, seed by seed: what is compared comes to its end together."""
+        """All runs, seed by seed, so that compared runs end at about the same time."""
         return [
             Run(case, seed, folder_of(case.experiment(seed), parent))
             for seed in seeds

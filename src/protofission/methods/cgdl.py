@@ -60,7 +60,7 @@ class Standard(NamedTuple):
 
     @classmethod
     def of(cls, mean: Tensor, square: Tensor) -> Standard:
-        """From mean and mean square."""
+        """Build it from mean and mean square."""
         deviation = (square - mean.square()).clamp_min(0).sqrt()
         least = (LEAST_DEVIATION * deviation.max()).clamp_min(1e-12)
         return cls(mean, torch.maximum(deviation, least))
@@ -79,11 +79,11 @@ class LadderTargets(Targets):
     rows: Tensor
     """(L, D): standardized."""
     noise: Tensor
-    """(2, L, Z): of the class latent, and of the lower one."""
+    """(2, L, Z): noise of the class latent, and of the lower one."""
 
 
 class Ladder(nn.Module):
-    """Two rungs up, two down, the mean of each class, and what the last survey found."""
+    """Ladder VAE with two latents, class means, and statistics of the last survey."""
 
     mean: Tensor
     deviation: Tensor
@@ -148,11 +148,11 @@ class Cgdl(Method[LadderTargets]):
     """
 
     generative_weight: float = 0.01
-    """1 / lambda: multiplies reconstruction and divergence."""
+    """1 / lambda, the weight of reconstruction and divergence."""
     latent_weight: float = 1.0
-    """Multiplies the risk of the classifier on the latent."""
+    """Weight of the risk of the classifier on the latent."""
     warmup: float = 0.25
-    """The share of training in which beta, which multiplies the divergence too, rises to 1."""
+    """Share of training in which beta, another weight of the divergence, rises to 1."""
     rule: Literal["both", "reconstruction", "latent"] = "both"
     """The rules of rejection: either of the two, or one of them alone."""
     latent: int = 32

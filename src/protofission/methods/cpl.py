@@ -21,7 +21,7 @@ class Cpl(Method[Targets]):
     """Cross entropy by distances, and each image drawn to the nearest prototype of its class."""
 
     prototype_weight: float = 0.001
-    """Multiplies the prototype loss, the squared distance from the nearest own prototype."""
+    """Weight of the prototype loss, the squared distance from the nearest own prototype."""
     reject_by: Literal["probability", "distance"] = "probability"
     """The paper's two rejection rules: no class is probable, or no prototype is near."""
 

@@ -22,9 +22,9 @@ class DS3LTargets(Targets):
     probs: Tensor
     """(U, C): the probabilities of the first view, which those of the second are to meet."""
     weights: Tensor
-    """(U,): how much each image counts."""
+    """(U,): the weight of each image."""
     ramp: float
-    """In (0, 1]: multiplies the agreement of views."""
+    """Weight of the agreement of views, in (0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class DS3L(Method[DS3LTargets]):
     """
 
     unlabeled_weight: float = 10.0
-    """Multiplies the agreement of the two views, once it has risen."""
+    """Weight of the agreement of the two views, after its ramp."""
     ramp: float = 1.0
-    """The share t of training in which it rises, by exp(-5 (1 - progress / t)^2)."""
+    """Share t of training in which that weight rises, by exp(-5 (1 - progress / t)^2)."""
     inner_rate: float = 0.001
     """The length of the inner step: its learning rate."""
     net_rate: float = 6e-5

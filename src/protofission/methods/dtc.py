@@ -24,7 +24,7 @@ class DTCTargets(Targets):
     begun: bool
     """Whether there are clusters: before, labels alone shape the features."""
     ramp: float
-    """In (0, 1]: multiplies the agreement of views."""
+    """Weight of the agreement of views, in (0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class DTC(Method[DTCTargets]):
     """
 
     view_weight: float = 10.0
-    """Multiplies the squared distance of the two views' probabilities, once it has risen."""
+    """Weight of the squared distance of the two views' probabilities, after its ramp."""
     ramp: float = 0.05
-    """The share t of the second stage in which it rises, by exp(-5 (1 - progress / t)^2)."""
+    """Share t of the second stage in which that weight rises, by exp(-5 (1 - progress / t)^2)."""
     transfer_share: float = 0.5
     """The share of training in which the labels alone shape the features: the first stage."""
     hard_threshold: float = 0.95
-    """From this probability on an image has a hard cluster, which only L_div reads."""
+    """Least probability for a hard cluster of an image, which only L_div reads."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

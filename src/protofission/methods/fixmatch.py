@@ -34,7 +34,7 @@ class FixMatch(Method[FixMatchTargets]):
     threshold: float = 0.95
     """thr: an image is trusted from this probability on."""
     unlabeled_weight: float = 1.0
-    """Multiplies the risk of the trusted images, averaged over all unlabeled ones."""
+    """Weight of the risk of the trusted images, averaged over all unlabeled ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,13 +81,13 @@ class FixMatchSigmoid(FixMatch):
     """
 
     ood_weight: float = 1.0
-    """Multiplies the risk of the images taken for OOD, averaged over all unlabeled ones."""
+    """Weight of the risk of the images taken for OOD, averaged over all unlabeled ones."""
     ood_warmup: float = 0.25
     """The share of training before which no image is taken for OOD."""
     ood_below: float = 0.5
     """An image is taken for OOD below this probability; from there to the threshold, ignored."""
     literal: bool = False
-    """The paper's words: no warm-up and no band, whatever the two options above say."""
+    """The paper to the letter: no warm-up and no band; overrides the two options above."""
     ood_on: Literal["max", "slots"] = "max"
     """Whether Eq. 9 is charged to the max-logits alone, or with fission to each slot too."""
     bce_reduction: Literal["sum", "mean"] = "sum"

@@ -20,13 +20,13 @@ class GCD(Method[Targets]):
     """Generalized category discovery: (1 - s) contrast of views + s contrast of classes."""
 
     supervised_weight: float = 0.35
-    """s, in [0, 1]."""
+    """s in [0, 1]: weight of the contrast of classes; that of views has 1 - s."""
     contrast_temperature: float = 1.0
-    """Divides the cosines of the contrast of views."""
+    """Temperature of the contrast of views."""
     class_temperature: float = 0.07
-    """Divides the cosines of the contrast of classes."""
+    """Temperature of the contrast of classes."""
     view: Literal["simclr", "weak", "strong"] = "simclr"
-    """Which view of an image there are two of."""
+    """The view of which each image has two."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

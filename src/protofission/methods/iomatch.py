@@ -87,11 +87,11 @@ class IOMatch(Method[IOMatchTargets]):
     open_warmup: float = 0.05
     """The share of training before which the open-set head does not learn: its first epoch."""
     unlabeled_weight: float = 1.0
-    """Multiplies the classifier's loss on the pool, averaged over all unlabeled images."""
+    """Weight of the classifier's loss on the pool, averaged over all unlabeled images."""
     binary_weight: float = 1.0
-    """Multiplies the multi-binary loss of the labeled images."""
+    """Weight of the multi-binary loss of the labeled images."""
     open_weight: float = 1.0
-    """Multiplies the open-set loss, averaged over all unlabeled images."""
+    """Weight of the open-set loss, averaged over all unlabeled images."""
 
     traits = Traits(views=Views(labeled=("weak",), unlabeled=("weak", "strong")))
 

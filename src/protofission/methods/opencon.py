@@ -20,7 +20,7 @@ from protofission.models.heads import HeadSpec
 
 @dataclass(frozen=True)
 class OpenConTargets(Targets):
-    """Which images of the pool are taken for which novel class."""
+    """The novel class that each image of the pool is taken for, if any."""
 
     novel: Tensor
     """(U,) in [S, C), or NO_CLASS."""
@@ -31,17 +31,17 @@ class OpenCon(Method[OpenConTargets]):
     """Contrasts of views, of labels and of novel pseudo-labels; prototypes are running means."""
 
     views_weight: float = 1.0
-    """Multiplies the contrast of views of the pool."""
+    """Weight of the contrast of views of the pool."""
     views_temperature: float = 0.4
-    """Divides its cosines."""
+    """Temperature of that contrast."""
     labels_weight: float = 0.2
-    """Multiplies the contrast of labeled images by class."""
+    """Weight of the contrast of labeled images by class."""
     labels_temperature: float = 0.1
-    """Divides its cosines."""
+    """Temperature of that contrast."""
     novel_weight: float = 0.1
-    """Multiplies the contrast of images taken for novel, by the class each is taken for."""
+    """Weight of the contrast of images taken for novel, by the class each is taken for."""
     novel_temperature: float = 0.7
-    """Divides its cosines."""
+    """Temperature of that contrast."""
     novel_ramp: float = 0.5
     """The share of training over which that weight rises from 0."""
     novel_below: float = 0.3
@@ -51,7 +51,7 @@ class OpenCon(Method[OpenConTargets]):
     """Candidates for its class: the novel prototypes (the paper), or all, so that it has none
     where a seen one is nearest (after the paper's code)."""
     entropy_weight: float = 0.05
-    """Multiplies the negative entropy of the mean probability."""
+    """Weight of the negative entropy of the mean probability."""
     momentum: float = 0.9
     """The share that a prototype keeps with each image that it takes in."""
 

@@ -35,7 +35,7 @@ class OpenCosTargets(Targets):
     trusted: Tensor
     """(U,): 1 where it is, and its pseudo-label is learned, else 0."""
     soft_labels: Tensor
-    """(U, S): what an image of no seen class is to give."""
+    """(U, S): target probabilities of the images of no seen class."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class OpenCos(Method[OpenCosTargets]):
     deviations: float = 2.0
     """An image is of no seen class below mean - so many deviations of the labeled cosines."""
     soft_temperature: float = 0.1
-    """Divides the cosines of which soft labels are made."""
+    """Temperature of the cosines of which soft labels are made."""
     unlabeled_weight: float = 1.0
-    """Multiplies FixMatch's risk, averaged over the images of seen classes."""
+    """Weight of FixMatch's risk, averaged over the images of seen classes."""
     auxiliary_weight: float = 0.5
-    """Multiplies the risk of the soft labels, averaged over the images of no seen class."""
+    """Weight of the risk of the soft labels, averaged over the images of no seen class."""
 
     traits = Traits(
         views=Views(labeled=("weak",), unlabeled=("weak", "strong")),

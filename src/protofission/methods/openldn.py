@@ -88,9 +88,9 @@ class OpenLDNTargets(Targets):
     trusted: Tensor
     """(U,): 1 where these are learned, else 0."""
     features: Tensor
-    """(L + U, D): of the first views, labeled images first."""
+    """(L + U, D): features of the first views, labeled images first."""
     likeness: Tensor
-    """(L + U, L + U), first stage only: how alike the net finds each pair, in (0, 1)."""
+    """(L + U, L + U), first stage only: similarity of each pair by the net, in (0, 1)."""
 
 
 @dataclass(frozen=True)
@@ -102,19 +102,19 @@ class OpenLDN(Method[OpenLDNTargets]):
     """
 
     pair_weight: float = 1.0
-    """Multiplies the mean over pairs of (cos(p_i, p_j) - net(f_i, f_j))^2."""
+    """Weight of the mean over pairs of (cos(p_i, p_j) - net(f_i, f_j))^2."""
     entropy_weight: float = 1.0
-    """Multiplies the negative entropy of the mean probability."""
+    """Weight of the negative entropy of the mean probability."""
     unlabeled_weight: float = 1.0
-    """Multiplies the risk of pseudo-labels on strong views, in both stages."""
+    """Weight of the risk of pseudo-labels on strong views, in both stages."""
     base_threshold: float = 0.5
     """First stage: a hard pseudo-label is learned from this probability on."""
     base_share: float = 0.6
     """The share of training after which the second stage begins; with 1 there is none."""
     chosen_share: float = 0.1
-    """Second stage: how many images each novel class labels, as a share of a class's mean size."""
+    """Second stage: images that each novel class labels, as a share of a class's mean size."""
     sharpen_temperature: float = 0.4
-    """Second stage: divides the logits of the weak view that the strong view is to meet."""
+    """Second stage: temperature of the logits of the weak view that the strong view is to meet."""
     closed_threshold: float = 0.8
     """Second stage: a sharpened pseudo-label is learned from this probability on."""
     inner_rate: float = 0.001

@@ -37,13 +37,13 @@ class OpenMatch(Method[OpenMatchTargets]):
     fix_warmup: float = 0.02
     """The share of training before which there are no inliers: 10 of the authors' 512 epochs."""
     unlabeled_weight: float = 1.0
-    """Multiplies FixMatch's risk, averaged over the inliers."""
+    """Weight of FixMatch's risk, averaged over the inliers."""
     ova_weight: float = 1.0
-    """Multiplies the one-vs-all loss of the labeled images."""
+    """Weight of the one-vs-all loss of the labeled images."""
     entropy_weight: float = 0.1
-    """Multiplies the entropy of the one-vs-all heads on the pool."""
+    """Weight of the entropy of the one-vs-all heads on the pool."""
     socr_weight: float = 0.5
-    """Multiplies the soft consistency of the one-vs-all heads between two weak views."""
+    """Weight of the soft consistency of the one-vs-all heads between two weak views."""
 
     traits = Traits(views=Views(labeled=("weak",), unlabeled=("weak", "weak", "strong")))
 

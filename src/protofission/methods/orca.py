@@ -35,9 +35,9 @@ class Orca(Method[OrcaTargets]):
     margin_cap: float = 0.5
     """The margin is T min(u, cap), u the mean uncertainty of the pool before the epoch."""
     margin_on: Literal["max", "both"] = "both"
-    """With fission: the margin in the risk of the max-logits alone, or of each slot too."""
+    """Logits with the margin: the max-logits alone, or with fission each slot's too."""
     pair_weight: float = 1.0
-    """Multiplies the pairwise loss, Eq. 11."""
+    """Weight of the pairwise loss, Eq. 11."""
     pair_space: Literal["feature", "logit", "prob"] = "feature"
     """The space in which an unlabeled image's nearest neighbor is searched, by cosine."""
     pair_labeled: bool = True
@@ -45,11 +45,11 @@ class Orca(Method[OrcaTargets]):
     pair_detach: bool = False
     """Whether the partner's side is kept from the gradient."""
     entropy_weight: float = 1.0
-    """Multiplies the negative entropy of the mean probability."""
+    """Weight of the negative entropy of the mean probability."""
     entropy_on: Literal["max", "both"] = "both"
-    """With fission: that entropy for the max-logits alone, or for each slot too."""
+    """Logits with that entropy: the max-logits alone, or with fission each slot's too."""
     hard_threshold: float = 0.95
-    """From this probability on an unlabeled image has a hard class, which only L_div reads."""
+    """Least probability for a hard class of an unlabeled image, which only L_div reads."""
 
     traits = Traits(
         views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")),

@@ -19,7 +19,7 @@ class OwMatchTargets(Targets):
     """Self-labels and pseudo-labels of all images, labeled first."""
 
     codes: Tensor
-    """(2 (L + U), C): what the two weak views learn, each by the other; rows sum to 1."""
+    """(2 (L + U), C): self-labels of each weak view, from the other one; rows sum to 1."""
     pseudo_labels: Tensor
     """(L + U,) in [0, C)."""
     trusted: Tensor
@@ -31,9 +31,9 @@ class OwMatch(Method[OwMatchTargets]):
     """Labels, conditional self-labels, and pseudo-labels under hierarchical thresholds."""
 
     self_label_weight: float = 1.0
-    """Multiplies the cross entropy with the self-labels."""
+    """Weight of the cross entropy with the self-labels."""
     pseudo_weight: float = 1.0
-    """Multiplies the risk of the trusted images, averaged over all images."""
+    """Weight of the risk of the trusted images, averaged over all images."""
     sharpness: float = 0.05
     """epsilon: divides the cosines before they are balanced; the less, the harder a self-label."""
     rounds: int = 10
@@ -45,7 +45,7 @@ class OwMatch(Method[OwMatchTargets]):
     momentum: float = 0.99
     """The share that the running means behind the thresholds keep at a step."""
     lowest: float = 0.3
-    """No threshold is below it."""
+    """Lower bound of all thresholds."""
 
     traits = Traits(
         views=Views(labeled=("weak", "weak", "strong"), unlabeled=("weak", "weak", "strong")),

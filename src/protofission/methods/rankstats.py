@@ -19,14 +19,14 @@ TINY = 1e-7
 
 @dataclass(frozen=True)
 class RankStatsTargets(Targets):
-    """Which unlabeled images are taken for one class."""
+    """The pairs of unlabeled images that are taken for one class."""
 
     alike: Tensor
     """(U, U): 1 where they are, else 0."""
     begun: bool
     """Whether unlabeled images are looked at: before, labels alone shape the features."""
     ramp: float
-    """In (0, 1]: multiplies the agreement of views."""
+    """Weight of the agreement of views, in (0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class RankStats(Method[RankStatsTargets]):
     top: int = 5
     """k: two images are alike if the k features of largest magnitude are the same, in any order."""
     pair_weight: float = 5.0
-    """Multiplies the binary cross entropy of pairs."""
+    """Weight of the binary cross entropy of pairs."""
     view_weight: float = 1.0
-    """Multiplies the squared distance of the two views' probabilities, once it has risen."""
+    """Weight of the squared distance of the two views' probabilities, after its ramp."""
     ramp: float = 0.25
-    """The share t of the second stage in which it rises, by exp(-5 (1 - progress / t)^2)."""
+    """Share t of the second stage in which that weight rises, by exp(-5 (1 - progress / t)^2)."""
     transfer_share: float = 0.3
     """The share of training in which the labels alone shape the features: the first stage."""
     hard_threshold: float = 0.95
-    """From this probability on an unlabeled image has a hard class, which only L_div reads."""
+    """Least probability for a hard class of an unlabeled image, which only L_div reads."""
 
     traits = Traits(
         views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")), novel="heads"

@@ -1,4 +1,4 @@
-"""RPL and ARPL, reciprocal points: each class is what is far from a point of its own; labels only.
+"""RPL and ARPL: classes score by the distance from their reciprocal points; labels only.
 
 After Chen et al., 2020 and 2021.
 """
@@ -23,7 +23,7 @@ class Rpl(Method[Targets]):
     """Cross entropy by distances from reciprocal points, which a class keeps at a radius."""
 
     open_weight: float = 0.1
-    """Multiplies the open-space risk."""
+    """Weight of the open-space risk."""
     reject_by: Literal["probability", "distance"] = "probability"
     """The rejection rule: no class is probable, or no reciprocal point is far."""
 
@@ -81,7 +81,7 @@ class Arpl(Rpl):
     """
 
     reject_by: Literal["probability", "distance"] = "distance"
-    """As with RPL; here the distance counts the angle too."""
+    """The rejection rule, as in RPL; the distance includes the angle."""
     margin: float = 1.0
     """The distance within the radius that a class keeps; the paper's formula has 0, its code 1."""
 

@@ -18,7 +18,7 @@ class SimCLR(Method[Targets]):
     """Contrastive pretraining; the "logits" are the projected vectors."""
 
     contrast_temperature: float = 0.2
-    """Divides the cosines of NT-Xent."""
+    """Temperature of NT-Xent."""
 
     @property
     def traits(self) -> Traits:
@@ -44,7 +44,7 @@ class SimCLRKMeans(SimCLR):
     """SimCLR, then k-means on the features of all images, matched through the labels."""
 
     view: Literal["simclr", "weak", "strong"] = "simclr"
-    """Which view of an image there are two of."""
+    """The view of which each image has two."""
 
     @property
     def traits(self) -> Traits:

@@ -33,25 +33,25 @@ class SimGCD(Method[SimGCDTargets]):
     """Self-distillation across views, an even use of the heads, labels, and two contrasts."""
 
     supervised_weight: float = 0.35
-    """s: multiplies what labels teach; what views teach is multiplied by 1 - s."""
+    """s: weight of the supervised losses; the unsupervised ones have 1 - s."""
     entropy_weight: float = 2.0
-    """Multiplies the negative entropy of the mean probability, within the bracket of 1 - s."""
+    """Weight of the negative entropy of the mean probability, within the bracket of 1 - s."""
     start_temperature: float = 0.07
     """The teacher's temperature, which divides its cosines, at the start."""
     teacher_temperature: float = 0.04
     """The teacher's temperature after the warm-up."""
     teacher_warmup: float = 0.15
-    """The share of training in which it goes from one to the other."""
+    """Share of training in which it goes from the first temperature to the second."""
     contrast_temperature: float = 1.0
-    """Divides the cosines of the contrast of views."""
+    """Temperature of the contrast of views."""
     class_temperature: float = 0.07
-    """Divides the cosines of the contrast of classes."""
+    """Temperature of the contrast of classes."""
     projection_width: int = 2048
     """Hidden units of the projection on which both contrasts act."""
     projection_size: int = 256
     """Coordinates of a projected vector."""
     hard_threshold: float = 0.95
-    """From this probability on an unlabeled image has a hard class, which only L_div reads."""
+    """Least probability for a hard class of an unlabeled image, which only L_div reads."""
 
     traits = Traits(
         views=Views(labeled=("weak", "weak"), unlabeled=("weak", "weak")),

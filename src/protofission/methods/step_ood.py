@@ -53,11 +53,11 @@ class StepOOD(Method[StepOODTargets]):
     """
 
     neighbours: int = 2
-    """K, among the images of a batch."""
+    """K, the number of nearest neighbors within a batch."""
     keep_weight: float = 1.0
-    """Multiplies the loss that keeps neighbors as near as they were."""
+    """Weight of the loss that keeps neighbors as near as they were."""
     unzip_weight: float = 1.0
-    """Multiplies the loss that pulls all images apart."""
+    """Weight of the loss that pulls all images apart."""
     margin: float = 3.0
     """The mean square, coordinate by coordinate, up to which images are pulled apart."""
     ridge: float = 1.0

@@ -79,17 +79,17 @@ class T2T(Method[T2TTargets]):
     threshold: float = 0.8
     """An unlabeled image is trusted from this probability of the weak view on, if it matches."""
     sharpen_temperature: float = 0.4
-    """Divides the logits of the weak view before the softmax that the strong view learns."""
+    """Temperature of the logits of the weak view before the softmax that the strong view learns."""
     matching_weight: float = 1.0
-    """Multiplies the matching loss of the labeled images."""
+    """Weight of the matching loss of the labeled images."""
     doubt_weight: float = 1.0
-    """Multiplies the entropy of the pool's matches, after the warm-up."""
+    """Weight of the entropy of the pool's matches, after the warm-up."""
     agreement_weight: float = 1.0
-    """Multiplies the agreement of trusted images, after the warm-up."""
+    """Weight of the agreement of trusted images, after the warm-up."""
     pretext_weight: float = 1.0
-    """Multiplies the contrast of weak and strong views."""
+    """Weight of the contrast of weak and strong views."""
     pretext_temperature: float = 0.5
-    """Divides the cosines of that contrast."""
+    """Temperature of that contrast."""
     warmup: float = 0.2
     """The share of training in which the pool is for the pretext task alone."""
     ramp: float = 0.16

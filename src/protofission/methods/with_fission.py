@@ -41,12 +41,12 @@ class WithFission(Method[OwnTargets]):
 
     base: Method[OwnTargets]
     consistency_weight: float = 0.6
-    """lambda_cst: multiplies L_cst, Eq. 7."""
+    """lambda_cst, the weight of L_cst, Eq. 7."""
     consistency_negatives: Literal["same_slot", "max_slot", "all"] = "same_slot"
     """The negatives of slot i of a row's class: slot i of the other classes, their nearest slot, or
     all their slots (log-sum-exp). A row without a class keeps to "same_slot"."""
     diversity_weight: float = 0.001
-    """lambda_div: multiplies L_div, Eq. 6, and L_ldiv, Eq. 4."""
+    """lambda_div, the weight of L_div, Eq. 6, and L_ldiv, Eq. 4."""
     diversity_reduce: Literal["batch_mean", "per_sample"] = "batch_mean"
     """KL of the mean assignment of a class, or the mean KL of its samples."""
     diversity_scope: Literal["batch", "ema"] = "batch"
@@ -59,7 +59,7 @@ class WithFission(Method[OwnTargets]):
     diversity_classes: Literal["all", "seen"] = "all"
     """Whether L_div divides novel classes too, or the seen ones only."""
     local_diversity_weight: float = 1.0
-    """Multiplies L_ldiv within the bracket of lambda_div; 0 is Eq. 8 to the letter."""
+    """Weight of L_ldiv within the bracket of lambda_div; 0 is Eq. 8 to the letter."""
     local_diversity_reduction: Literal["mean", "sum"] = "mean"
     """L_ldiv as the mean over ordered pairs of slots, or their sum."""
     assign_temperature: float = 10.0

@@ -25,9 +25,9 @@ class AdapterSpec:
     """Standardized features, then nothing, a linear map, or two with a ReLU between."""
 
     kind: Literal["none", "linear", "rectified", "mlp"] = "linear"
-    """What learns below the head; `rectified` is a linear map followed by a ReLU."""
+    """Layers between features and head; `rectified` is a linear map followed by a ReLU."""
     width: int = 512
-    """Output features; with the kind `none`, as many as go in."""
+    """Output features; with the kind `none`, as many as input features."""
     hidden: int = 1024
     """Hidden features of an MLP."""
 

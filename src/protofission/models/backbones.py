@@ -47,13 +47,13 @@ class BackboneSpec:
     stem: Stem = "none"
     """First layer: none, 3 x 3, 3 x 3 with stride 2, or 7 x 7 with stride 2 and a max pool."""
     shortcut: Shortcut = "mean"
-    """How a shortcut halves the image: the mean over 2 x 2 pixels, or every other pixel followed by
+    """Downsampling of a shortcut: the mean over 2 x 2 pixels, or every other pixel followed by
     batch norm, as in torchvision."""
     standardise: bool = True
     """Whether features are standardized. Means of rectified maps all point one way; without their
     common part, cosines tell them apart."""
     pixels: Pixels = "unit"
-    """Whose mean and deviation standardize the pixels; "unit" leaves them in [0, 1]."""
+    """Data set whose mean and deviation standardize the pixels; "unit" leaves them in [0, 1]."""
     weights: str | None = None
     """Initial weights: the name of packaged ones, a checkpoint file or a finished run."""
 

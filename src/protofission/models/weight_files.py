@@ -143,7 +143,7 @@ def _read_safetensors(file: Traversable, remedy: str, *, ours: bool = False) -> 
 
 
 def check_texts(texts: dict[str, str]) -> None:
-    """Refuse metadata that a file of ours does not have: the key of its digest may be damaged."""
+    """Refuse metadata with keys that we never write: the digest's own key may be damaged."""
     require(texts.keys() <= OURS, f"it has the texts {first_few(sorted(texts))}.")
 
 

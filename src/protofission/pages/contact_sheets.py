@@ -24,7 +24,7 @@ FEWEST_IN_STRIP, MOST_IN_STRIP, PAGE_PIXELS = 4, 12, 750_000
 EACH = 10
 """Most seen heads, and most novel heads, whose sub-classes are shown."""
 WIDTH = 480
-"""About how wide a strip is shown, in CSS pixels."""
+"""Approximate width of a strip, in CSS pixels."""
 PAPER, FRAME = (255, 255, 255), (213, 94, 0)
 
 
@@ -35,9 +35,9 @@ class Strip:
     label: str
     alt: str
     uri: str
-    """A PNG."""
+    """Data URI of a PNG."""
     width: int
-    """In CSS pixels: a whole multiple of the PNG's own, so that pixels stay square."""
+    """Width in CSS pixels: a whole multiple of the PNG's own, so that pixels stay square."""
     height: int
 
 

@@ -95,7 +95,7 @@ def _lost_process_errors() -> Iterator[None]:
 
 
 class _Gather(torch.autograd.Function):
-    """Gathers the rows of all processes; backward, the own rows' gradient times their number."""
+    """All-gather of rows; backward scales the gradient of the own rows by the process count."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, together: FabricProcesses) -> Tensor:
@@ -214,9 +214,9 @@ def launch_processes(
 
 
 def _launch(fabric: Fabric) -> None:
-    """Start the other processes and meet them; those that were started so end with their launcher.
+    """Start the other processes and connect to them; they end when this process does.
 
-    Processes of torchrun have another parent, which looks after them: they know no launcher.
+    Processes of torchrun have no launcher of ours: torchrun ends them.
     """
     launcher = os.environ.pop(_LAUNCHER, None)
     if launcher is not None:

@@ -25,7 +25,7 @@ class Command:
     method: str
     preset: str
     options: tuple[str, ...] = ()
-    """`key=value` each, applied to the preset in this order."""
+    """Options `key=value`, applied to the preset in this order."""
     seed: int = 0
 
     def experiment(self) -> Experiment:

@@ -36,7 +36,7 @@ class Finding(NamedTuple):
     """A warning about a run."""
 
     kind: Literal["trust", "collapse"]
-    """By which it is shown once, though the numbers in the sentence change."""
+    """Kind of warning; each is shown once, though the numbers in the sentence change."""
     sentence: str
 
 

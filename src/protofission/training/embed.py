@@ -75,7 +75,7 @@ class Images:
     report: Report | None = None
     """Problems found in a folder or list."""
     known_fingerprint: str = ""
-    """Of all pixels and labels, where they have been hashed already."""
+    """Fingerprint of all pixels and labels, if computed already."""
 
     @property
     def parts(self) -> dict[str, ImageSet]:
@@ -234,7 +234,7 @@ def fingerprint_of(parts: dict[str, ImageSet]) -> str:
 
 
 def _copy_rows(pixels: PixelRows, start: int, stop: int) -> NDArray[np.uint8]:
-    """Copy some images, of which nothing else stays in memory."""
+    """Copy some images, and release the memory-mapped pages they were read from."""
     copied = np.array(pixels[start:stop])
     release(pixels)
     return copied
@@ -251,7 +251,7 @@ class _Work:
     views: str
     seed: int
     counts: dict[str, VersionCounts]
-    """Of each part."""
+    """Number of versions of each view, by part."""
 
     def features(self, encoder: Encoder, block: Block, pixels: NDArray[np.uint8]) -> BlockFeatures:
         """(images, versions, ...) of each view of a block."""

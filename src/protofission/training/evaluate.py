@@ -1,4 +1,4 @@
-"""From a trained model to predictions for the test images."""
+"""Predictions of a trained model for the test images."""
 
 from __future__ import annotations
 

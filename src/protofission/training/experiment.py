@@ -42,13 +42,13 @@ class Judging:
     """The way to predict novel classes: the method's own; reject, then cluster the rejected; or
     cluster all images, then match the clusters to the seen classes through the labels."""
     auc_heads: Literal["seen", "all"] = "seen"
-    """The heads that an ID score looks at: a novel cluster that is sure of itself is not ID."""
+    """Heads that the ID score is computed from; a confident novel cluster is not ID."""
     keep: float = 0.95
     """Methods without novel heads reject: this share of the labeled images is kept."""
     select: Literal["last", "oracle"] = "last"
     """The reported epoch. "oracle" is the best one by the test set's own labels: a bound."""
     every: int = 1
-    """Epochs from one look at the test set to the next; the last epoch always has one."""
+    """Epochs between two evaluations on the test set; the last epoch always has one."""
     neighbours: int = 200
     """k of the k-nearest-neighbor accuracy, by which features without a classifier are judged."""
 
@@ -77,7 +77,7 @@ class Experiment:
         default=0,
         metadata={FIXED: "use --seed, or --first-seed and --seeds where there are several"},
     )
-    """Of all that is random in training."""
+    """Seed of all random numbers in training."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

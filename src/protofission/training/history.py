@@ -24,7 +24,7 @@ class Epoch:
     trusted: float | None
     """The share of the unlabeled images that were taken for a class; none without such images."""
     learning_rate: float
-    """Of the last step."""
+    """Learning rate of the last step."""
     summary: RunMetrics | None
     """Metrics on the test set, if the epoch was evaluated and the method predicts classes. Never
     fed back into training."""
@@ -48,7 +48,7 @@ class RunHistory:
 
     history: list[Epoch] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
-    """Of the epoch that is under way."""
+    """Steps of the epoch that is under way."""
 
     def add(self, report: StepReport) -> None:
         """Record a step."""

@@ -44,7 +44,7 @@ class StepReport:
     epoch: int
     ends_epoch: bool
     terms: Terms
-    """Values are detached."""
+    """Terms of the loss; their values are detached."""
     trusted: float | None
     """The share of the unlabeled images whose target is a class, if the method reports it."""
     learning_rate: float
@@ -77,7 +77,7 @@ def train(
             number = state.step
             if number and (number - 1) / num_steps < traits.head_starts_at <= number / num_steps:
                 start_head(data, augmentations, state.model, experiment, processes)
-                state.forget_head()
+                state.reset_head_momentum()
             if traits.survey_before_epoch and number % per_epoch == 0:
                 method.survey(
                     state.memory, survey_data(state.model, data, augmentations.plain, processes)

@@ -39,7 +39,7 @@ def neighbor_accuracy(
 
 
 def _evenly(places: Ints, most: int) -> Ints:
-    """At most `most` of the places, evenly spaced."""
+    """Select at most `most` of the places, evenly spaced."""
     return places[:: -(-len(places) // most) or 1]
 
 

@@ -16,51 +16,50 @@ class Recipe:
     """Length, batches, optimizer, schedule and frozen stages of a training run."""
 
     epochs: int | None = 200
-    """How long training takes."""
+    """Number of epochs."""
     epoch: Literal["labeled", "pool"] = "labeled"
-    """What one epoch passes over."""
+    """The images of one epoch: labeled ones or the pool."""
     steps_per_epoch: int | None = None
-    """The length of an epoch where it is not one pass."""
+    """Steps of an epoch; by default those of one pass over its images."""
     steps: int | None = None
-    """How long training takes, whatever `epochs` says."""
+    """Number of steps; overrides `epochs`."""
     labeled_batch: int = 128
     """Labeled images of a step, over all processes."""
     unlabeled_batch: int = 384
     """Unlabeled images of a step, over all processes."""
     optimizer: Literal["sgd", "lars"] = "sgd"
-    """LARS scales the step of each tensor to the length of its weights: for large batches."""
+    """SGD, or for large batches LARS, which scales each step to the norm of its weights."""
     learning_rate: float = 0.1
-    """At the start, or after the warm-up."""
+    """Learning rate at the start, or after the warm-up."""
     schedule: Literal["step", "cosine", "fixmatch", "constant"] = "step"
-    """x 0.1 at each milestone; half a cosine to 0; 7/16 of one; or none."""
+    """Learning rate: x 0.1 at each milestone; half a cosine to 0; 7/16 of one; or constant."""
     milestones: tuple[float, ...] = (0.7, 0.9)
-    """Of the step schedule, as shares of what follows the warm-up."""
+    """Milestones of the step schedule, as shares of the steps after warm-up."""
     warmup_epochs: int | float = 0.0
-    """In which the learning rate rises from 0."""
+    """Epochs of linear warm-up."""
     momentum: float = 0.9
-    """Of SGD and LARS."""
+    """Momentum of SGD and LARS."""
     nesterov: bool = False
-    """Whether SGD's momentum looks ahead."""
+    """Whether SGD uses Nesterov momentum."""
     weight_decay: float = 5e-4
-    """On all weights but delta."""
+    """Weight decay of all weights but delta."""
     decay_delta: bool = False
-    """Whether weight decay pulls delta to 0, that is, lambda to 1/2."""
+    """Whether delta has weight decay, which pulls lambda to 1/2."""
     decay_vectors: bool = True
-    """Whether weight decay pulls biases and batch-norm factors too."""
+    """Whether biases and batch-norm factors have weight decay."""
     clip: float | None = None
-    """The largest norm of the gradient of all weights; no limit where none is given."""
+    """Largest norm of the gradient of all weights; none means no limit."""
     ema: float = 0.0
-    """Share that the moving average of the weights keeps at a step; it is then what is judged."""
+    """Decay of the moving average; if above 0, the average is evaluated."""
     precision: Precision = "32"
-    """Of the forward pass; the weights stay float32. Less than 32 wants an accelerator."""
+    """Precision of the forward pass; below 32 bits needs an accelerator."""
     trainable_stages: int | None = 1
-    """How many of the backbone's last stages learn, the rest is frozen; all where none is given."""
+    """Number of last backbone stages that are trained; none means all."""
     frozen_statistics: Statistics = "frozen"
-    """Batch-norm statistics of frozen stages: they stay, or follow the batches as ORCA's code has
-    it."""
+    """Batch-norm statistics of frozen stages: frozen, or updated as in ORCA's code."""
     trunk_cache: int = 0
-    """Versions of each random view whose maps at the end of the frozen stages are computed once,
-    kept on disk and trained on; with 0, every step makes views of its own."""
+    """Versions of each random view whose outputs of the frozen stages are cached on disk; with 0,
+    every step computes new views."""
 
     def __post_init__(self) -> None:
         check_choices(self)

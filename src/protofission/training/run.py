@@ -320,7 +320,7 @@ def _confirm_evaluation(
 def _should_report(
     evaluation: Evaluation, progress: RunHistory, experiment: Experiment, ended: bool
 ) -> bool:
-    """Whether an evaluation is the one that the run reports, as of now."""
+    """Whether this evaluation replaces the reported one."""
     if experiment.judging.select == "last" or evaluation.metrics is None:
         return ended
     earlier = [epoch.summary.strict.all for epoch in progress.history if epoch.summary]

@@ -84,7 +84,7 @@ def epoch_line(epoch: Epoch) -> str:
     if epoch.trusted is not None:
         parts.append(f"trusted {epoch.trusted:.0%}")
     if epoch.neighbours is not None:
-        parts.append(f"neighbours {epoch.neighbours:.2%}")
+        parts.append(f"neighbors {epoch.neighbours:.2%}")
     if epoch.summary is not None:
         shares = vars(epoch.summary.strict).items()
         parts.append(" ".join(f"{name} {100 * share:.1f}" for name, share in shares))

@@ -35,9 +35,9 @@ class RunMetrics:
     ari: float
     prototypes: PrototypeHealth
     subclasses: SubclassScore = field(default_factory=SubclassScore)
-    """Of the prototypes of each class against finer classes, where these are known."""
+    """Score of the prototypes of each class against finer classes, if these are known."""
     subclusters: SubclassScore = field(default_factory=SubclassScore)
-    """Of as many clusters by k-means within each class, on the same features."""
+    """Score of as many k-means clusters within each class, on the same features."""
 
 
 def compute_metrics(predictions: Predictions) -> RunMetrics:

@@ -44,11 +44,11 @@ class TrainState:
     memory: nn.Module
     optimizer: torch.optim.Optimizer
     own_optimizer: torch.optim.Optimizer | None = None
-    """Of the memory's parameters, where the method wants another for them."""
+    """Optimizer of the memory's parameters, if the method has one of its own."""
     average: ModelAndMemory | None = None
     """The moving average of both, if there is one."""
     fit: LoadReport | None = None
-    """How pretrained weights fitted the backbone, if there were any."""
+    """Report on loading the pretrained weights, if there were any."""
     step: int = 0
 
     @property
@@ -56,7 +56,7 @@ class TrainState:
         """The moving average if there is one, else the model and memory as they are."""
         return self.average or ModelAndMemory(self.model, self.memory)
 
-    def forget_head(self) -> None:
+    def reset_head_momentum(self) -> None:
         """Zero the head's momentum and copy the head into the average, after its new start."""
         for parameter in self.model.head.parameters():
             for kept in self.optimizer.state[parameter].values():

@@ -80,11 +80,11 @@ class TrunkSpec:
 
     backbone: BackboneSpec
     stages: int
-    """How many of the last ones learn, and are left out."""
+    """Number of last stages that are trained, and so left out."""
     channels: int
     size: int
     seed: int
-    """Of the random start, where the backbone names no weights."""
+    """Seed of the random initial weights, if the backbone names none."""
     source: str = "trunk"
 
     def load(self, device: torch.device | None = None) -> Trunk:

@@ -56,7 +56,7 @@ class Bundle:
     calibration: NDArray[np.float32]
     """ID scores of known images that were held out."""
     card: dict[str, Any]
-    """How it was made and how good it is, in plain JSON values."""
+    """Training and accuracy, in plain JSON values."""
     version: str = __version__
     """Version of the protofission that made it."""
 

@@ -48,7 +48,7 @@ class DriftReport:
 
     scores: Drift
     classes: tuple[ClassShare, ...]
-    """Empty where no new image is accepted."""
+    """Share of each class; empty if no new image is accepted."""
     errors: int
     """Images that could not be read."""
 

@@ -18,9 +18,9 @@ from protofission.data.store.manifest import fingerprint
 from protofission.data.store.mapped_arrays import JoinedRows
 
 FEW = 10
-"""A class with fewer labeled images is called small."""
+"""Fewest labeled images of a class that is not called small."""
 MOST_CLASSES = 1000
-"""With more, a step of training on a CPU takes seconds and gigabytes."""
+"""Most classes; with more, a step on a CPU takes seconds and gigabytes."""
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ from protofission.triage.model_choice import Choice, choose, judge_rows
 from protofission.triage.quick_training import QuickTraining, train_quickly
 
 CONTROL, METHOD = "supervised+pf", "orca+pf"
-"""Without the pool, and with it. ORCA's heads for novel classes make room for strangers also where
-nobody asks what they are: on small pools of CIFAR-10 that tells strangers better than a threshold
-on the known classes alone does, at the same accuracy (docs/guide.md)."""
+"""Methods without the pool, and with it. ORCA's heads for novel classes make room for strangers
+even if no novel classes are asked for: on small pools of CIFAR-10 that detects strangers better
+than a threshold on the known classes alone, at the same accuracy (docs/guide.md)."""
 MOST_ROOM = 50
 """Most heads that make room for strangers where no novel classes are asked for."""
 
@@ -48,9 +48,9 @@ class FitOptions:
     """The options of a fit."""
 
     keep: float = 0.95
-    """The share of known images that is to be accepted."""
+    """Share of known images to accept."""
     discover: int | Literal["auto"] = 0
-    """How many novel classes to tell apart; with 0, what is of no known class is rejected."""
+    """Number of novel classes to tell apart; with 0, strangers are rejected."""
     prototypes: int | Literal["auto"] = 5
     """V, the prototypes of a class."""
     held_out: float = 0.3
@@ -60,7 +60,7 @@ class FitOptions:
     width: int = 256
     """Output features of the adapter."""
     seed: int = 0
-    """Seed of all that is random."""
+    """Seed of all random numbers."""
 
     def __post_init__(self) -> None:
         require(0 < self.keep < 1, f"keep = {self.keep} must be between 0 and 1, such as 0.95.")

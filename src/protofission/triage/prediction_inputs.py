@@ -31,7 +31,7 @@ class InputFile(NamedTuple):
     root: str
     """The folder that a path of a list is relative to."""
     reason: str
-    """Why it cannot be read, if that is known already; else empty."""
+    """Reason why it cannot be read, if known already; else empty."""
 
     @property
     def place(self) -> Path:

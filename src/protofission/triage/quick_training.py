@@ -33,7 +33,7 @@ class QuickTraining:
     steps: int = 300
     """Training steps."""
     seed: int = 0
-    """Seed of all that is random."""
+    """Seed of all random numbers."""
 
     def experiment(self, labeled: int, pool: int) -> Experiment:
         """The experiment for these numbers of images; its batches are no larger."""

@@ -78,7 +78,7 @@ class NaturalViews(Augmentations):
 
     weak: Weak = field(default_factory=Weak)
     strong: RandAugment = FIXMATCH
-    """It is applied to a weak view that is drawn for it."""
+    """Strong view; it is applied to a weak view that is drawn for it."""
     simclr: SimCLRView = field(default_factory=SimCLRView)
 
     def plain(self, images: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ FIXMATCH = RandAugment()
 USB = RandAugment(
     operations=3, chance=1, levels=None, cutout_varies=True, cutout_fill=(125, 123, 114)
 )
-"""As in USB, TorchSSL and IOMatch; for images of three channels."""
+"""RandAugment of USB, TorchSSL and IOMatch; for images of three channels."""
 
 
 Argument = Callable[[ByteImages, Tensor], Tensor]

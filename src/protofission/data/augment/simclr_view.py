@@ -39,7 +39,7 @@ class SimCLRDraws(Draws):
     gray: Tensor
     """(n,), bool."""
     sigmas: Tensor
-    """(n,): the blur's; 0 for none."""
+    """(n,): sigma of the blur; 0 for none."""
 
 
 JITTER = (
@@ -62,7 +62,7 @@ class SimCLRView:
     flip: float = 0.5
     """The chance of a flip."""
     strength: float = 0.5
-    """The jitter's: brightness, contrast, saturation vary by 0.8 of it, hue by 0.2; ImageNet: 1."""
+    """Jitter: brightness, contrast, saturation vary by 0.8 of it, hue by 0.2; ImageNet: 1."""
     jitter: float = 0.8
     """The chance of color jitter."""
     gray: float = 0.2

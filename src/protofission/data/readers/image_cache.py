@@ -42,7 +42,7 @@ from protofission.system.processors import processors
 from protofission.system.whole_files import whole_file
 
 CACHE_VERSION = 1
-"""Of the layout of an entry."""
+"""Version of the layout of an entry."""
 MANIFEST = "manifest.json"
 ELSEWHERE = "set XDG_CACHE_HOME to the full path of another folder (in Python, give cache=...)"
 CHECKED_BYTES = 2**28
@@ -52,9 +52,9 @@ RELEASED = 64
 """Images after which the pages of those that were checked are released."""
 DAY = 86_400.0
 MOST_CACHE_MANIFEST_BYTES = 2**30
-"""Of a manifest."""
+"""Largest size of a manifest."""
 UNUSED_DAYS = 7
-"""An entry for another state of the same files goes when it was not opened for so long."""
+"""Days without use after which an entry for an older state of the files is deleted."""
 
 
 @dataclass(frozen=True)

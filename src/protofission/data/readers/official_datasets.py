@@ -23,7 +23,7 @@ class OfficialFile:
     name: str
     md5: str
     size: int | None = None
-    """In bytes, where it is known."""
+    """Size in bytes, if known."""
 
 
 @dataclass(frozen=True)

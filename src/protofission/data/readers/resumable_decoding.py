@@ -38,7 +38,7 @@ class Outcome:
     """The result of reading one file."""
 
     reason: str | None
-    """Why it was left out; None if it was read."""
+    """Reason why it was left out; None if it was read."""
     file_digest: str = ""
     pixel_digest: str = ""
 

@@ -46,7 +46,7 @@ class Ds3lCodeSplit(SplitSpec):
     validation: int = 5_000
     """The number of images set aside first; the seen ones among them are the validation set."""
     seen_classes: tuple[int, ...] | None = None
-    """By default CIFAR-10's six animals."""
+    """Seen classes; by default CIFAR-10's six animals."""
     test_classes: Literal["seen", "all"] = "seen"
     """The classes of the official test set to test on; the code tests on the seen ones only."""
 
@@ -109,7 +109,7 @@ class OliverSplit(SplitSpec):
     pool_has_labeled: bool = True
     """Whether the labeled images of the pool's classes are in the pool as well."""
     seen_classes: tuple[int, ...] | None = None
-    """By default CIFAR-10's six animals."""
+    """Seen classes; by default CIFAR-10's six animals."""
     test_classes: Literal["seen", "all"] = "seen"
     """The classes of the official test set to test on; the code tests on the seen ones only."""
 

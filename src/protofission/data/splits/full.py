@@ -20,7 +20,7 @@ class FullSplit(SplitSpec):
     name: str = field(default="full", init=False)
 
     def _check(self) -> None:
-        """There are no options."""
+        """Accept everything: the split has no options."""
 
     def _parts(self, data: Labeling) -> Parts:
         labeled = np.flatnonzero(data.train >= 0)

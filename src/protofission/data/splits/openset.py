@@ -31,7 +31,7 @@ class OpenMatchSplit(SplitSpec):
     seen_coarse: int = 11
     """The number of coarse classes, the first ones, that are seen, if the data set has any."""
     seen_classes: tuple[int, ...] | None = None
-    """By default those of the first coarse classes, or else CIFAR-10's six animals."""
+    """Seen classes; by default the first coarse ones', or else CIFAR-10's six animals."""
 
     def _check(self) -> None:
         check_counts(1, labels_per_class=self.labels_per_class, seen_coarse=self.seen_coarse)
@@ -73,7 +73,7 @@ class IoMatchSplit(SplitSpec):
     pool_has_labeled: bool = True
     """Whether the labeled images are in the pool as well."""
     seen_classes: tuple[int, ...] | None = None
-    """By default those of the first coarse classes, or else CIFAR-10's six animals."""
+    """Seen classes; by default the first coarse ones', or else CIFAR-10's six animals."""
 
     def _check(self) -> None:
         check_counts(1, labels_per_class=self.labels_per_class, seen_coarse=self.seen_coarse)

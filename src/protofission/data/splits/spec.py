@@ -38,7 +38,7 @@ class SplitSpec(ABC):
     name: str = field(default="", init=False)
     """The protocol's name in SPLITS; fixed by the class."""
     seed: int = 0
-    """The split's alone: runs with different seeds of their own share it."""
+    """Seed of the split alone; runs with other seeds share it."""
     classes: ClassVar[Literal["fine", "coarse"]] = "fine"
 
     def __post_init__(self) -> None:

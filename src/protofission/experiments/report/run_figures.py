@@ -24,11 +24,11 @@ from protofission.training.predictions import Predictions
 PANEL = (4.2, 3.2)
 SQUARE = (4.2, 4.2)
 LEGEND_LINE = 0.17
-"""Inches."""
+"""Height of a line of the legend, in inches."""
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 READABLE = 20
-"""Up to so many classes, a confusion matrix shows its counts and all its names."""
+"""Most classes of a confusion matrix that shows its counts and all its names."""
 
 
 def accuracy_of(kind: str) -> Callable[[Epoch], float]:

@@ -15,7 +15,7 @@ from protofission.experiments.report.results import Result, by_method
 from protofission.experiments.report.statistics import Sample
 
 LARGEST_GAP = 2.0
-"""Points by which the two protocols of a run may differ without a word."""
+"""Largest difference of a run's two protocols that needs no note, in points."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class MethodRow:
 
     name: str
     n: int
-    """Seeds."""
+    """Number of seeds."""
     cells: dict[str, Sample]
-    """By the keys of RUN_COLUMNS."""
+    """Cells by the keys of RUN_COLUMNS."""
 
     def texts(self, spread: str = " ± ") -> list[str]:
         """The cells as text, with their spread if there is more than one seed."""

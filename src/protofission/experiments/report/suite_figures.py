@@ -22,7 +22,7 @@ from protofission.pages.drawing import INK, OKABE_ITO, shorten, svg
 
 WIDTH = 6.2
 ENOUGH = 3
-"""From so many seeds on, a band is an interval; below, it reaches from lowest to highest."""
+"""Fewest seeds for a band that is an interval; with fewer, it is the range."""
 INTERVALS = "Bands are 95 % intervals of the mean."
 RANGES = "Bands reach from the lowest to the highest seed."
 PRINCIPAL = ("all_orca", "all_strict")

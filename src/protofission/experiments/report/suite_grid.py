@@ -44,7 +44,7 @@ SUMMARIES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "worst": worst,
     "slope": slope,
 }
-"""Of rising x (X,) and the heights of curves (S, X): one number for each curve."""
+"""Functions of rising x (X,) and curves (S, X): one number per curve."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class GridEntry:
     runs: tuple[Run, ...] = ()
     finished: tuple[Run, ...] = ()
     numbers: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    """By quantity and seed, in the unit that is shown."""
+    """Numbers by quantity and seed, in the unit that is shown."""
 
     def by_seed(self, quantity: str) -> Mapping[int, float]:
         """A quantity, for each seed that is finished."""

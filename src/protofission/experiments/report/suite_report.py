@@ -49,7 +49,7 @@ class ListedRun:
     state: str
     """finished, begun or not run."""
     path: str
-    """From the report to its folder."""
+    """Path from the report to its folder."""
 
     @property
     def url(self) -> str:
@@ -65,10 +65,10 @@ class ReportContent:
     command: str
     marks: Sequence[str]
     tables: dict[str, list[Table]]
-    """By the names of their files."""
+    """Tables by the names of their files."""
     drawings: list[Drawing]
     runs: dict[str, list[ListedRun]]
-    """By anchor."""
+    """Runs by anchor."""
 
     @property
     def progress_sentence(self) -> str:

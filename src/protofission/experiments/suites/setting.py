@@ -25,13 +25,13 @@ class Setting:
     tier: Tier = "features"
     """Features of a frozen encoder, or images with a pretrained backbone."""
     datasets: tuple[str, ...] = ("cifar10", "cifar100")
-    """By name; for features, also folders of stores."""
+    """Data sets by name; for features, also folders of stores."""
     stores: Path = Path("stores")
     """The folder of the stores, each of which is called by its data set."""
     budget: float = 1.0
     """The share of the epochs of a full run."""
     options: tuple[str, ...] = ()
-    """`key=value` for every case that has the key."""
+    """Options `key=value` for every case that has the key."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -49,7 +49,7 @@ class Setting:
             raise unknown("data set or store", dataset, DATASETS)
 
     def preset(self, dataset: str) -> str:
-        """The preset of the tier for a data set: without an accelerator one that a CPU bears."""
+        """The preset of the tier for a data set: without an accelerator its CPU preset."""
         if self.tier == "features":
             return f"features/{dataset}" if f"features/{dataset}" in PRESETS else "features"
         if dataset in PRESETS:

@@ -115,7 +115,7 @@ class _Board:
         self.ended: set[int] = set()
 
     def update(self, news: News) -> None:
-        """Move the bars; news that come after the last ones of a run are late."""
+        """Move the bars; news of runs that have ended are ignored."""
         if news.place in self.ended:
             return
         if news.ended:

@@ -23,7 +23,7 @@ class Pace:
 
     step: float
     pass_: float
-    """Over the whole pool, or the test set."""
+    """Seconds of a pass over the whole pool, or the test set."""
 
     def seconds(self, run: Run) -> float:
         """The time of a run like the one that was timed, with its own number of steps."""

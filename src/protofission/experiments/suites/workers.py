@@ -47,7 +47,7 @@ class News:
     """Steps of the whole run."""
     ended: bool = False
     failure: str = ""
-    """Why the run cannot be finished."""
+    """Reason why the run cannot be finished."""
 
 
 def check_stores(runs: Sequence[Run]) -> None:
@@ -67,7 +67,7 @@ def check_stores(runs: Sequence[Run]) -> None:
 
 
 def worker_count(workers: int | None) -> int:
-    """The number of workers: as given, else one a processor."""
+    """The number of workers: as given, else one per processor."""
     number = processors() if workers is None else workers
     require(
         1 <= number <= MOST_WORKERS,
@@ -124,7 +124,7 @@ def _last_news(future: Future[News]) -> News:
 
 _told: Queue[News] | None = None
 _views: dict[Path, StoredViews] = {}
-"""Of the stores that this process has opened, by folder: each is verified once."""
+"""Views of the stores that this process has opened, by folder: each is verified once."""
 
 
 def _begin(told: Queue[News], threads: int) -> None:

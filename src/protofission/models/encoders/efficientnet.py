@@ -18,7 +18,7 @@ from protofission.system.optional_libraries import import_optional
 
 NAME = "efficientnet-lite0"
 STRIDE = 32
-"""Of the whole network. The package pads for one size, which is right for multiples of 32."""
+"""Stride of the whole network. The package's padding is right for multiples of it."""
 CHUNK_PIXELS = 150_000
 """Pixels per chunk: 16 images of 96 x 96. Measured: 12 to 32 images are equally fast."""
 

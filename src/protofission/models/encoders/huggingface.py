@@ -67,7 +67,7 @@ class Transformers:
     """The network's own pooled output; the class token; or the mean over the patches. Without a
     pooled output it is the class token, and without that the mean."""
     pixels: Pixels | None = None
-    """Whose mean and deviation standardize the pixels, instead of those in the model's
+    """Data set whose mean and deviation standardize the pixels; by default those in the model's
     preprocessing file."""
     size: int | None = None
     """Side of the images that the network takes, if not the one in its files."""

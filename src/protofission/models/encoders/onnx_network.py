@@ -40,7 +40,7 @@ class Onnx:
     size: int | None = None
     """Side of the images that the network takes, where the file leaves it open."""
     pixels: Pixels = "imagenet"
-    """Whose mean and deviation standardize the pixels; "half" is 0.5 and 0.5."""
+    """Data set whose mean and deviation standardize the pixels; "half" is 0.5 and 0.5."""
     output: str | None = None
     """The output with the features, if there are several. Maps are averaged over their pixels; of a
     sequence of tokens the first is taken."""

@@ -50,7 +50,7 @@ class OwnBackbone:
     stem: Stem | None = None
     """Its first layer, if not the backbone's default."""
     pixels: BackbonePixels | None = None
-    """Whose mean and deviation standardize its pixels, if not the backbone's default."""
+    """Data set whose mean and deviation standardize its pixels; by default the backbone's."""
     size: int | None = None
     """Side of the images that it takes; by default that of the images it was trained on where this
     is known, else 32, or 224 for ImageNet's stem."""

@@ -1,4 +1,4 @@
-"""From images to a network's input: resize, crop, match the channels, standardize."""
+"""Preprocessing of images for a network: resize, crop, match the channels, standardize."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STANDARDS: dict[Pixels, tuple[tuple[float, ...], tuple[float, ...]]] = {
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From images of any size in [0, 1] to a network's input."""
+    """Preprocessing of images of any size in [0, 1] for a network."""
 
     size: int
     """The side of the square that the network takes."""

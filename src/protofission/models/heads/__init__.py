@@ -78,21 +78,21 @@ class HeadSpec:
     """A head by its name and options."""
 
     kind: HeadKind = "fission"
-    """Which head; a method wants one of its own."""
+    """The kind of head; each method accepts certain kinds."""
     prototypes: int = 5
-    """V, fission and distance only."""
+    """V, the prototypes of a class; fission and distance only."""
     novel_prototypes: int | None = None
-    """V of the novel classes, fission only; as many as the seen ones where none."""
+    """V of the novel classes, fission only; by default that of the seen ones."""
     similarity: Similarity = "cosine"
-    """How features and prototypes are compared, fission only."""
+    """Similarity of features and prototypes, fission only."""
     temperature: float = 10.0
-    """T of the logits; a linear or student head has none."""
+    """Temperature T of the logits; a linear or student head has none."""
     offset: float = 0.0
-    """b of Eq. 10; a linear or student head has none. Softmax does not see it."""
+    """Offset b of Eq. 10; a linear or student head has none. Softmax ignores it."""
     delta: float = 0.0
     """Start of delta (Eq. 2), fission only."""
     init: Literal["random", "data"] = "random"
-    """How prototypes start: random directions (the paper), or from the data (ours); not for a
+    """Start of the prototypes: random directions (the paper), or from the data (ours); not for a
     linear head, a projection or reciprocal points."""
     norm: bool = False
     """Batch norm between the layers of a projection."""

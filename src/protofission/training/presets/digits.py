@@ -33,7 +33,7 @@ DIGITS_RECIPES: Table = {
         "recipe.learning_rate=0.05",
     ),
 }
-"""Seconds on a laptop."""
+"""Recipes that take seconds on a laptop."""
 
 DIGITS_TUNING: Table = {
     # With 0.001, one of the five prototypes does all the work.

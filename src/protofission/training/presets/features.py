@@ -28,7 +28,7 @@ FEATURES_RECIPES: Table = {
     # Of features that may be negative, hardly a pair has the same largest ones.
     "rankstats": ("backbone=adapter-rectified",),
 }
-"""The views are the store's."""
+"""Recipes for features; the views are the store's."""
 
 FEATURES_TUNING: Table = {
     # With a random start and ORCA's weight of 1, novel classes settle on seen heads, on CIFAR-100

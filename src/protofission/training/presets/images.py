@@ -36,7 +36,7 @@ PRETRAINING: Table = {
         "recipe.decay_vectors=false",
     ),
 }
-"""After SimCLR's recipe for CIFAR, which takes 1000 epochs and a temperature of 0.5."""
+"""Pretraining after SimCLR's recipe for CIFAR, which takes 1000 epochs and a temperature of 0.5."""
 
 CPU_PRETRAINING: Table = {
     "pretrains": (

@@ -60,7 +60,7 @@ class Preset:
     """A named experiment for any method: tables of options on top of the defaults."""
 
     summary: str
-    """One line for a list."""
+    """Description in one line, for lists."""
     tables: tuple[Table, ...]
 
     def options(self, name: str) -> Iterator[str]:
