@@ -88,11 +88,11 @@ def fit_demo_model(jobs: Sequence[DemoRun], data: Data, out: Path, console: Cons
     else:
         spec = replace(jobs[-1].experiment.data, pool_has_labeled=False)
         write_demo_images(data, images, f"{spec}, version {__version__}")
-        words = ["protofission", "fit", labeled, pool, "--encoder", encoder, "--out", model]
+        words = ["fit", labeled, pool, "--encoder", encoder, "--out", model]
         with console.status("fitting a model to the same images in folders"):
-            command = shlex.join(map(str, words))
+            command = shlex.join(["protofission", *map(str, words)])
             card = fit(labeled, pool, model, encoder=encoder, command=command).card
-        print_line(console, f"The model: {model}, made by\n{command_text(words)}")
+        print_line(console, f"The model: {model}, made by\n{command_text([*program(), *words])}")
         sentences = [card["training"]["choice"], card["calibration"]["guarantee"]]
         for sentence in (*sentences, card["pool"]["strangers"]):
             console.print(sentence, markup=False, highlight=False)

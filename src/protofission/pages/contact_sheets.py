@@ -113,7 +113,7 @@ def _strip(
     shown = members[:places]
     foreign = predictions.labels[shown] != means.stands_for
     row = picture_row(pixels[shown], foreign, places)
-    scale = max(1, round(WIDTH / row.shape[1]))
+    scale = strip_scale(row)
     others = int((predictions.labels[members] != means.stands_for).sum())
     return Strip(
         label=f"{name} · {len(members)} image{'s' * (len(members) > 1)}"
@@ -123,6 +123,11 @@ def _strip(
         width=scale * row.shape[1],
         height=scale * row.shape[0],
     )
+
+
+def strip_scale(row: Pixels) -> int:
+    """CSS pixels for each pixel of a row of pictures: more than one where these are small."""
+    return max(1, round(WIDTH / row.shape[1]))
 
 
 def picture_row(pixels: Pixels, marked: NDArray[np.bool_], places: int) -> Pixels:

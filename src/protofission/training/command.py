@@ -56,8 +56,14 @@ def command_of_run(folder: RunFolder) -> Command:
         experiment = Experiment.from_json(content)
     except InputError as error:
         raise InputError(f"{folder.path}: {error}") from None
-    if (folder.path / "command.json").exists():
-        stated = folder.read("command.json", lambda text: as_type(parse_json(text), Command, ""))
+    path = folder.path / "command.json"
+    if path.exists():
+        try:
+            stated = folder.read(path.name, lambda text: as_type(parse_json(text), Command, ""))
+        except InputError:
+            raise InputError(
+                f"{path} is damaged: delete that file; the run's options tell its command too."
+            ) from None
         with suppress(InputError):  # it names a preset or an option that this version lacks
             if stated.experiment() == experiment:
                 return stated

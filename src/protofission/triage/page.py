@@ -14,7 +14,7 @@ from protofission import __version__
 from protofission.core.array_types import Ints
 from protofission.core.errors import printable
 from protofission.data.image_sets import PixelRows
-from protofission.pages.contact_sheets import Sheet, Strip, picture_row, png_uri
+from protofission.pages.contact_sheets import Sheet, Strip, picture_row, png_uri, strip_scale
 from protofission.pages.template import render
 from protofission.system.whole_files import write_text
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, slot_use
@@ -144,10 +144,11 @@ def _strip(label: str, count: int, members: Ints, pixels: PixelRows, name: str) 
     if not len(shown):
         return None
     row = picture_row(pixels[shown], np.zeros(len(shown), bool), PLACES)
+    scale = strip_scale(row)
     return Strip(
         label=f"{label} · {count:,} image{'s' * (count != 1)}",
         alt=f"{len(shown)} images of {name}: {label}.",
         uri=png_uri(row),
-        width=row.shape[1],
-        height=row.shape[0],
+        width=scale * row.shape[1],
+        height=scale * row.shape[0],
     )
