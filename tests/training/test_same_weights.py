@@ -50,7 +50,8 @@ def test_weights_are_those_of_before(name: str) -> None:
     before, now = json.loads(FILE.read_text())[name], sketch(name)
     assert len(now["losses"]) == STEPS
     assert now["keys"] == before["keys"]
-    assert now["losses"] == pytest.approx(before["losses"], rel=1e-2, abs=1e-3)
+    assert now["losses"][0] == pytest.approx(before["losses"][0], rel=1e-3, abs=1e-3)
+    assert now["losses"] == pytest.approx(before["losses"], rel=5e-2, abs=5e-3)
     assert now["lengths"] == pytest.approx(before["lengths"], rel=1e-2, abs=1e-3)
     turned = [
         abs(one - other) > 5e-2 * length + 5e-3

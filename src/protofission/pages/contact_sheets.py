@@ -127,7 +127,7 @@ def _strip(
 
 def strip_scale(row: Pixels) -> int:
     """CSS pixels for each pixel of a row of pictures: more than one where these are small."""
-    return max(1, round(WIDTH / row.shape[1]))
+    return max(1, round(WIDTH / int(row.shape[1])))
 
 
 def picture_row(pixels: Pixels, marked: NDArray[np.bool_], places: int) -> Pixels:
