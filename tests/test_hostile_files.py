@@ -110,7 +110,7 @@ AGAIN = "delete the folder run and run again"
 PIPE, LINK = "it is a pipe, not a plain file", "it is a link, not a plain file"
 PIPES: list[tuple[str, tuple[str, ...], str]] = [
     ("run/experiment.json", REPORT, f"experiment.json is missing or damaged: {AGAIN} ({PIPE})"),
-    ("run/command.json", REPORT, f"command.json is missing or damaged: {AGAIN} ({PIPE})"),
+    ("run/command.json", REPORT, "command.json is damaged: delete that file"),
     ("run/experiment.json", PACK, PIPE),
     ("run/environment.json", PACK, PIPE),
     ("run/metrics.json", PACK, PIPE),

@@ -101,7 +101,7 @@ def test_a_start_is_finite_new_and_a_function_of_the_seed(kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in HEADS if kind not in STARTS])
 def test_other_heads_refuse_a_start_and_stay(kind):
-    with pytest.raises(InputError, match=rf"{', '.join(STARTS)} heads, not for {kind}: leave it"):
+    with pytest.raises(InputError, match=rf"{', '.join(STARTS)} heads, not for {kind}: set head"):
         spec_for(kind, init="data").check()
     head = build(spec_for(kind))
     before = state(head)

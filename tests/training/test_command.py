@@ -130,11 +130,11 @@ def test_a_damaged_command_is_named(tmp_path: Path) -> None:
     run(folder, COMMAND)
     path = folder.path / "command.json"
     path.write_text(path.read_text().replace("literal", "digital"))
-    with pytest.raises(InputError, match=r"command\.json is missing or damaged.*as it was written"):
+    with pytest.raises(InputError, match=r"command\.json is damaged: delete that file"):
         command_of_run(folder)
     for number, bad in enumerate(({"method": "orca"}, {"method": 3}, {"color": "red"})):
         begun = put(RunFolder(tmp_path / str(number)), preset("digits", "orca"), **bad)
-        with pytest.raises(InputError, match=r"command\.json is missing or damaged"):
+        with pytest.raises(InputError, match=r"command\.json is damaged: delete that file"):
             command_of_run(begun)
 
 
