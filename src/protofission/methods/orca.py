@@ -13,7 +13,7 @@ from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
 from protofission.core.threads import all_threads
 from protofission.methods.base import Method, Traits
-from protofission.methods.parts.entropy import negative_entropy
+from protofission.methods.parts.entropy import unevenness
 from protofission.models.heads import HeadSpec
 
 
@@ -26,6 +26,8 @@ class OrcaTargets(Targets):
     margin: Tensor
     """A scalar, added to the true logit of a labeled image."""
     entropy_weight: float
+    use: Tensor | None
+    """(C,): the expected mean probability of each head, if the share of novel images is known."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Orca(Method[OrcaTargets]):
     """Weight of the negative entropy of the mean probability."""
     entropy_on: Literal["max", "both"] = "both"
     """Logits with that entropy: the max-logits alone, or with fission each slot's too."""
+    novel_share: float | None = None
+    """Share of the pool that is novel, by which heads are kept in use; if None, all are alike."""
     hard_threshold: float = 0.95
     """Least probability for a hard class of an unlabeled image, which only L_div reads."""
 
@@ -61,6 +65,10 @@ class Orca(Method[OrcaTargets]):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.margin_cap >= 0, f"margin_cap = {self.margin_cap} must be at least 0.")
+        require(
+            self.novel_share is None or 0 < self.novel_share < 1,
+            f"novel_share = {self.novel_share} must be between 0 and 1, or none.",
+        )
 
     def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
         """The uncertainty of the pool."""
@@ -86,7 +94,23 @@ class Orca(Method[OrcaTargets]):
             classes[step.layout.labeled_rows(view)] = step.labels
         uncertainty = step.memory.get_buffer("uncertainty")
         margin = step.output.temperature * uncertainty.clamp_max(self.margin_cap)
-        return OrcaTargets(classes, self.partners(step), margin, self.entropy_weight)
+        return OrcaTargets(
+            classes, self.partners(step), margin, self.entropy_weight, self.expected_use(step)
+        )
+
+    def expected_use(self, step: Step) -> Tensor | None:
+        """(C,): the mean probability of each head in a batch, if a share of the pool is novel.
+
+        Labeled images belong to their classes; of the others, known classes have even parts of
+        1 - novel_share, and novel heads of novel_share.
+        """
+        if self.novel_share is None:
+            return None
+        heads, seen = step.logits.shape[-1], step.num_seen
+        parts = step.logits.new_full((heads,), self.novel_share / max(heads - seen, 1))
+        parts[:seen] = (1 - self.novel_share) / seen
+        labeled = torch.bincount(step.labels, minlength=heads)
+        return (labeled + step.layout.unlabeled * parts) / (len(step.labels) + step.layout.unlabeled)
 
     def partners(self, step: Step) -> Tensor:
         """(L + U,): a random labeled image of one's class; the nearest image of all otherwise."""
@@ -129,7 +153,7 @@ class Orca(Method[OrcaTargets]):
         return (
             Term("supervised", self.sigma.risk(raised, step.labels).mean()),
             Term("pairs", pairs.mean(), self.pair_weight),
-            Term("entropy", negative_entropy(own.exp().mean(0)), targets.entropy_weight),
+            Term("entropy", unevenness(own.exp().mean(0), targets.use), targets.entropy_weight),
         )
 
 
