@@ -2,9 +2,9 @@
 
 K models are trained, model k without the labels of fold k. s_i is the score of label i by the model
 of its own fold; a new image x has K scores s_k(x). Its rank is the number of labels that score no
-higher, #{i : s_i <= s_k(i)(x)}, and it is accepted if its rank is at least floor((n + 1)(1 - keep)),
-which is to say if its p-value (1 + rank) / (n + 1) exceeds 1 - keep. With one model this is split
-conformal prediction.
+higher, #{i : s_i <= s_k(i)(x)}, and it is accepted if the rank is at least floor((n + 1)(1 - keep)):
+if its p-value (1 + rank) / (n + 1) exceeds 1 - keep. With one model this is split conformal
+prediction.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ def proved_share(sizes: ArrayLike, rank: int) -> float:
        (q (m_j + 1) + 1) / 2; so (q (n + K) + K) / 2 <= K + k - 1. This is Vovk's argument by the
        mean of p-values (2q of Vovk & Wang 2020) with whole places; it is at least
        1 - 2a - 2 (1 - 1/K) / (n/K + 1) for a = k / (n + 1).
-    2. 1 - 2 k / (n + 1) - (1 - K/n) / (K + 1), for folds of equal size: Theorem 4 of Barber, Candès,
-       Ramdas and Tibshirani, "Predictive inference with the jackknife+", Annals of Statistics 2021.
+    2. 1 - 2 k / (n + 1) - (1 - K/n) / (K + 1), for folds of equal size: Theorem 4 of Barber,
+       Candès, Ramdas & Tibshirani, "Predictive inference with the jackknife+", 2021.
 
     Args:
         sizes: (K,), labels of each fold.
