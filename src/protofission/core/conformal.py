@@ -93,7 +93,7 @@ def conformal_rank(images: int, keep: float) -> int:
     return min(math.floor((images + 1) * (1 - keep) + EXACTNESS), images)
 
 
-def accepted_range(images: int, rank: int, confidence: float) -> tuple[float, float]:
+def accepted_range(images: int, rank: float, confidence: float) -> tuple[float, float]:
     """The range of the share of known images that score at least the k-th lowest of n others.
 
     The share is Beta(n + 1 - k, k) over draws of the n, less only with ties; both tails are equal.
