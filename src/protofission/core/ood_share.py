@@ -27,7 +27,7 @@ from protofission.core.score_checks import check_scores, check_shares
 
 DISTANCES = (0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 5.0)
 """d: how far strangers' scores lie below known ones, in deviations of known ones."""
-WIDTHS = (0.8, 1.0, 1.4, 2.0)
+WIDTHS = (0.75, 0.9, 1.1, 1.3, 1.6, 2.0)
 """w: the deviation of strangers' scores in that of known ones."""
 # fmt: off
 LEVELS = np.array([
@@ -40,6 +40,11 @@ BOUND_LEVELS = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.7])
 """Shares of the pool above the levels of which the best bound is taken."""
 SHARES = np.linspace(0, 1, 201)
 """s: the shares of strangers that are compared."""
+TAIL = 0.25
+"""The part of 1 - confidence that the posterior has beyond each end of the interval: half of what
+it would need if the assumption held, since it does not quite."""
+MOST_LABELS = 500
+"""More labels than this weigh as much as these: they are more exact than the assumption is."""
 FEWEST_KNOWN = 5
 """Fewest labels for an estimate."""
 
@@ -80,7 +85,7 @@ def ood_share(
     """Estimate the share of a pool that is OOD; its known images are drawn like the labels.
 
     The share is the median of its posterior distribution under the assumption above, the interval
-    holds the middle of it. The number of labels between two levels of the pool is negative
+    the middle of it. The number of labels between two levels of the pool is negative
     binomial, as places of one sample in another are. How often the interval holds the truth, in
     simulations and on real images: docs/guide.md, by benchmarks/shares.py.
 
@@ -107,8 +112,8 @@ def ood_share(
         return ShareEstimate(math.nan, 0.0, 1.0, confidence)
     places = pool_places(known, check_folds(own, n, models), pool)
     chances = share_posterior(places, m)
-    below = np.cumsum(chances) - chances / 2
-    low, share, high = np.interp([(1 - confidence) / 2, 0.5, (1 + confidence) / 2], below, SHARES)
+    below, tail = np.cumsum(chances) - chances / 2, TAIL * (1 - confidence)
+    low, share, high = np.interp([tail, 0.5, 1 - tail], below, SHARES)
     bound = least_share(places, m, confidence)
     return ShareEstimate(float(share), float(low), float(high), confidence, bound)
 
@@ -129,7 +134,7 @@ def pool_places(known: Floats, folds: Ints, pool: Floats) -> Floats:
 
 def share_posterior(places: Floats, images: int) -> Floats:
     """(shares,): the probability of each of SHARES, given the labels' places in so many images."""
-    log_likelihoods = share_log_likelihoods(places, images)
+    log_likelihoods = share_log_likelihoods(places, images) * min(1, MOST_LABELS / len(places))
     chances: Floats = np.exp(log_likelihoods - log_likelihoods.max()).sum(1)
     chances[[0, -1]] /= 2
     return chances / chances.sum()
@@ -185,7 +190,7 @@ def _known_reaching() -> Floats:
     share, distance, width = (values.reshape(len(SHARES), -1, 1) for values in grid)
     low = np.full((*share.shape[:2], len(LEVELS)), -8.0)
     high = -low
-    for _ in range(36):
+    for _ in range(30):
         middle = (low + high) / 2
         pool = (1 - share) * ndtr(middle) + share * ndtr((middle - distance) / width)
         low, high = np.where(pool < LEVELS, middle, low), np.where(pool < LEVELS, high, middle)
