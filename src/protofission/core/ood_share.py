@@ -137,7 +137,8 @@ def share_posterior(places: Floats, images: int) -> Floats:
     log_likelihoods = share_log_likelihoods(places, images) * min(1, MOST_LABELS / len(places))
     chances: Floats = np.exp(log_likelihoods - log_likelihoods.max()).sum(1)
     chances[[0, -1]] /= 2
-    return chances / chances.sum()
+    chances /= chances.sum()
+    return chances
 
 
 def share_log_likelihoods(places: Floats, images: int) -> Floats:
