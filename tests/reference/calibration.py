@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise
 
 
 def log_loss(logits: list[list[float]], labels: list[int], temperature: float) -> float:
@@ -98,9 +98,57 @@ def gap_p_value(first: list[float], second: list[float]) -> float:
     return sum(wide) / len(wide)
 
 
-def ood_share(known: list[float], pool: list[float]) -> float:
-    """One minus the known part that the images from the upper half of known scores on suggest."""
-    level = sorted(known, reverse=True)[(len(known) + 1) // 2 - 1]
-    chance = sum(score >= level for score in known) / (len(known) + 1)
-    part = sum(score >= level for score in pool) / len(pool) / chance
-    return min(max(1 - part, 0.0), 1.0)
+def cross_rank(scores: list[float], folds: list[int], new: list[float]) -> int:
+    """Labels that score no higher than a new image, each by the model of its fold."""
+    return sum(score <= new[fold] for score, fold in zip(scores, folds, strict=True))
+
+
+def cross_id_score(
+    scores: list[float], folds: list[int], reference: list[list[float]], new: list[float]
+) -> float:
+    """Rank first, then the mean of scores standardized by the reference images."""
+    total = 0.0
+    for model, score in enumerate(new):
+        column = sorted(row[model] for row in reference)
+        half = len(column) // 2
+        median = column[half] if len(column) % 2 else (column[half - 1] + column[half]) / 2
+        deviation = sum(abs(value - median) for value in column) / len(column)
+        total += (score - median) / (deviation or 1.0)
+    mean = total / len(new)
+    within = 0.5 + 0.375 * mean / (1 + abs(mean))
+    return (cross_rank(scores, folds, new) + within) / (len(scores) + 1)
+
+
+def normal_above(value: float) -> float:
+    """P(N(0, 1) <= value)."""
+    return math.erfc(-value / math.sqrt(2)) / 2
+
+
+def known_above(level: float, share: float, distance: float, width: float) -> float:
+    """The known part above a level of the pool, if strangers are N(-distance, width^2)."""
+
+    def pool_below(chance: float) -> float:
+        bound = 10 * (2 * chance - 1)  # falls from 10 to -10 as the argument of `crossing` falls
+        return (1 - share) * normal_above(-bound) + share * normal_above(
+            (-bound - distance) / width
+        )
+
+    return normal_above(-10 * (2 * crossing(pool_below, level) - 1))
+
+
+def share_log_likelihood(
+    places: list[float], images: int, levels: list[float], shape: tuple[float, float, float]
+) -> float:
+    """Negative binomial log likelihood of labels counted between levels of the pool."""
+    ends = [0.0, *[level for level in levels if level * images >= 2], 1.0]
+    total = 0.0
+    for low, high in pairwise(ends):
+        count = sum(low <= place < high for place in places)
+        size = images * (high - low)
+        above = [known_above(end, *shape) if 0 < end < 1 else end for end in (low, high)]
+        mean = len(places) * (above[1] - above[0])
+        total += (
+            math.lgamma(count + size) - math.lgamma(size) - math.lgamma(count + 1)
+            + size * math.log(size / (size + mean)) + count * math.log(mean / (size + mean))
+        )  # fmt: skip
+    return total
