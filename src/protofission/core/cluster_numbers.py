@@ -14,8 +14,8 @@ import numpy as np
 
 from protofission.core.array_types import Floats, Ints
 from protofission.core.errors import require
-from protofission.core.unit_clusters import cluster_units, nearest_units
 from protofission.core.rng import step_rng
+from protofission.core.unit_clusters import cluster_units, nearest_units
 
 ROWS = 1500
 """Most rows that are clustered; of more, a sample is taken."""
@@ -29,8 +29,8 @@ FEWEST = 5
 """Fewest rows a cluster, on average."""
 NEAR = 0.8
 """The share of the largest quality from which on a number is in the range."""
-ONE_PIECE = 0.2
-"""Held-out share of variance that stays when one cluster is cut in two; 0.36 for a Gaussian."""
+ONE_PIECE = {2: 0.2, 3: 0.25}
+"""Shares of variance left by a cut in two, from which on two or three clusters are one piece."""
 LEAST = 0.09
 """The least quality of two or more clusters."""
 
@@ -67,10 +67,10 @@ def count_clusters(
     best = int(quality.argmax())
     near = tried[quality >= NEAR * quality[best]]
     number, low, high = int(tried[best]), int(near.min()), int(near.max())
-    ratio = cut_ratio(rows, seed)
-    if quality[best] < least or (number <= 3 and ratio >= ONE_PIECE):
+    ratio, limit = cut_ratio(rows, seed), ONE_PIECE.get(number, np.inf)
+    if quality[best] < least or ratio >= limit:
         number = 1
-    if number == 1 or (number <= 3 and ratio >= 0.75 * ONE_PIECE):
+    if number == 1 or ratio >= 0.75 * limit:
         low = 1
     pairs = zip(tried.tolist(), quality.tolist(), strict=True)
     return ClusterNumber(number, min(low, number), max(high, number), tuple(pairs))

@@ -30,7 +30,7 @@ class RejectedClusters:
     centers: Floats
     """(K, d), of length 1, the largest cluster first."""
     members: Ints
-    """(R,): the cluster of each rejected image."""
+    """(R,): the cluster of each rejected image; NO_CLASS where there are none."""
     counted: ClusterNumber | None
     """The estimate, if the number was not given."""
 
@@ -61,7 +61,7 @@ def cluster_rejected(
     rows, chosen = check_features_given(pool, "pool"), np.asarray(rejected)
     require(
         chosen.shape == (len(rows),) and chosen.dtype == np.bool_,
-        f"rejected has the shape {chosen.shape} for {len(rows)} pool rows: give True or False each.",
+        f"rejected has the shape {chosen.shape} for {len(rows)} pool rows: give a bool for each.",
     )
     order = np.random.default_rng(step_rng(seed, 0, "rows of the space").initial_seed())
     sample = np.sort(order.permutation(len(rows))[:POOL])

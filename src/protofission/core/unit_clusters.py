@@ -30,16 +30,16 @@ class UnitClusters:
 def cluster_units(rows: Floats, number: int, seed: int, restarts: int = RESTARTS) -> UnitClusters:
     """Spherical k-means of (N, d) unit vectors, largest cluster first.
 
-    There are fewer clusters than `number` where different rows are fewer; rows of length 0 belong to
-    the first.
+    There are fewer clusters than `number` where different rows are fewer. Rows of length 0 belong
+    to the first, and all rows to NO_CLASS where there are no clusters.
     """
     require(number >= 0, f"number = {number} of clusters must be 0 or more.")
     some = np.flatnonzero(np.einsum("nd,nd->n", rows, rows) > 0)
+    if number == 0 or len(some) == 0:
+        return UnitClusters(np.empty((0, rows.shape[1])), np.full(len(rows), NO_CLASS))
     units = torch.from_numpy(np.ascontiguousarray(rows[some]))
     free = torch.full((len(units),), NO_CLASS)
     generator = step_rng(seed, number, "clusters of unit vectors")
-    if number == 0 or len(some) == 0:
-        return UnitClusters(np.empty((0, rows.shape[1])), np.zeros(len(rows), np.int64))
     found = cluster_rows(units, free, units[:0], number, generator, SPHERE, restarts=restarts)
     sizes = np.bincount(found.members.numpy(), minlength=len(found.centers))
     order = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
@@ -49,6 +49,4 @@ def cluster_units(rows: Floats, number: int, seed: int, restarts: int = RESTARTS
 
 def nearest_units(rows: Floats, centers: Floats) -> Ints:
     """(N,): of (K, d) centers, the one of the largest cosine to each of (N, d) unit vectors."""
-    if len(centers) == 0:
-        return np.zeros(len(rows), np.int64)
     return np.asarray((rows @ centers.T).argmax(1), np.int64)
