@@ -65,8 +65,7 @@ def count_clusters(
     quality = np.array([_quality(rows, number, seed) for number in tried])
     quality = smooth(tried, quality)
     best = int(quality.argmax())
-    near = tried[quality >= NEAR * quality[best]]
-    number, low, high = int(tried[best]), int(near.min()), int(near.max())
+    number, (low, high) = int(tried[best]), near_numbers(tried, quality)
     ratio, limit = cut_ratio(rows, seed), ONE_PIECE.get(number, np.inf)
     if quality[best] < least or ratio >= limit:
         number = 1
@@ -77,10 +76,18 @@ def count_clusters(
 
 
 def candidate_numbers(most: int) -> Ints:
-    """Numbers from 2 to `most`: all up to 8, then about a sixth larger each."""
-    steps = np.round(8 * (7 / 6) ** np.arange(1, 40)).astype(np.int64)
+    """Numbers from 2 to `most`: all up to 8, then about a fifth larger each."""
+    steps = np.round(8 * 1.2 ** np.arange(1, 40)).astype(np.int64)
     numbers = np.concatenate([np.arange(2, 9), steps, [most]])
     return np.unique(numbers[(numbers <= most) & (numbers >= 2)])
+
+
+def near_numbers(tried: Ints, quality: Floats) -> tuple[int, int]:
+    """First and last number that is nearly as good as the best, and those next to it not tried."""
+    near = np.flatnonzero(quality >= NEAR * quality.max())
+    low = tried[near[0] - 1] + 1 if near[0] else tried[0]
+    high = tried[near[-1] + 1] - 1 if near[-1] + 1 < len(tried) else tried[-1]
+    return int(low), int(high)
 
 
 def smooth(tried: Ints, quality: Floats) -> Floats:
