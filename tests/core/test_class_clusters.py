@@ -31,7 +31,7 @@ def scene(novel: int = 3):
 @pytest.mark.parametrize("number", [3, None])
 def test_rejected_rows_are_told_apart(number):
     labeled, labels, pool, which = scene()
-    found = cluster_rejected(labeled, labels, pool, which >= 3, number)
+    found = cluster_rejected(labeled, labels, pool, which >= 3, number, most=6)
     assert len(found.centers) == 3
     rows = found.space.apply(pool[which >= 3])
     assert (nearest_units(rows, found.centers) == found.members).all()
@@ -61,7 +61,8 @@ def test_what_known_classes_explain_is_not_new():
     labeled, labels, pool, which = scene()
     few = np.arange(len(pool)) % 9 == 0
     assert cluster_rejected(labeled, labels, pool, few, known=few.sum()).counted.number == 0
-    assert cluster_rejected(labeled, labels, pool, which >= 3, known=9.0).counted.number == 3
+    more = cluster_rejected(labeled, labels, pool, which >= 3, known=9.0, most=4)
+    assert more.counted.number == 3
 
 
 def test_clusters_come_by_size_and_repeat():
@@ -104,7 +105,7 @@ def test_parts_of_classes_are_told_apart():
 def test_each_class_has_its_own_number_of_parts():
     features, which = blobs(6, 50, seed=1, apart=4.0)
     classes = np.array([0, 0, 0, 1, 1, 2])[which]
-    found = split_classes(features, classes)
+    found = split_classes(features, classes, most=4)
     assert [len(centers) for centers in found.centers] == [3, 2, 1]
     assert [counted.number for counted in found.counted] == [3, 2, 1]
 

@@ -2,8 +2,9 @@
 
 A number is good if its clusters are apart (mean silhouette, Rousseeuw 1987) and recur, so that rows
 which one half of the data puts together are also put together by the other (prediction strength,
-Tibshirani and Walther 2005). The product of the two is largest at the estimate, and the range has
-all numbers at which it is nearly as large. One cluster has no silhouette: two must pass a test.
+Tibshirani and Walther 2005). The first times the root of the second is largest at the estimate, and
+the range has all numbers at which it is nearly as large; above FINE the estimate is the range's
+middle. One cluster has no silhouette: two or three must pass a test.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ MOST = 60
 """The largest answer, if none is given."""
 TURNS = 3
 """Number of random pairs of halves."""
-RUNS = 3
+RUNS = 2
 """Runs of k-means for each number."""
+FINE = 8
+"""Up to here every number is tried."""
 FEWEST = 5
 """Fewest rows a cluster, on average."""
-NEAR = 0.8
+NEAR = 0.85
 """The share of the largest quality from which on a number is in the range."""
 ONE_PIECE = {2: 0.2, 3: 0.25}
 """Shares of variance left by a cut in two, from which on two or three clusters are one piece."""
-LEAST = 0.09
+LEAST = 0.12
 """The least quality of two or more clusters."""
 
 
@@ -66,6 +69,8 @@ def count_clusters(
     quality = smooth(tried, quality)
     best = int(quality.argmax())
     number, (low, high) = int(tried[best]), near_numbers(tried, quality)
+    if number > FINE:
+        number = round(float(np.sqrt(low * high)))
     ratio, limit = cut_ratio(rows, seed), ONE_PIECE.get(number, np.inf)
     if quality[best] < least or ratio >= limit:
         number = 1
@@ -76,9 +81,9 @@ def count_clusters(
 
 
 def candidate_numbers(most: int) -> Ints:
-    """Numbers from 2 to `most`: all up to 8, then about a fifth larger each."""
-    steps = np.round(8 * 1.2 ** np.arange(1, 40)).astype(np.int64)
-    numbers = np.concatenate([np.arange(2, 9), steps, [most]])
+    """Numbers from 2 to `most`: all up to FINE, then about a fifth larger each."""
+    steps = np.round(FINE * 1.2 ** np.arange(1, 40)).astype(np.int64)
+    numbers = np.concatenate([np.arange(2, FINE + 1), steps, [most]])
     return np.unique(numbers[(numbers <= most) & (numbers >= 2)])
 
 
@@ -91,10 +96,10 @@ def near_numbers(tried: Ints, quality: Floats) -> tuple[int, int]:
 
 
 def smooth(tried: Ints, quality: Floats) -> Floats:
-    """Average the quality of numbers above 8 with those of their neighbors: steps are small."""
+    """Average the quality of numbers above FINE with those of their neighbors: steps are small."""
     padded = np.pad(quality, 1, mode="edge")
-    mean = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
-    return np.where(tried > 8, mean, quality)
+    mean = (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
+    return np.where(tried > FINE, mean, quality)
 
 
 def _rng(seed: int, turn: int) -> np.random.Generator:
@@ -102,7 +107,7 @@ def _rng(seed: int, turn: int) -> np.random.Generator:
 
 
 def _quality(rows: Floats, number: int, seed: int) -> float:
-    """The mean silhouette of so many clusters, times the mean strength with which they recur."""
+    """The mean silhouette of so many clusters, times the root of their prediction strength."""
     members = cluster_units(rows, number, seed, RUNS).members
     apart = silhouette(rows, members)
     strengths = []
@@ -113,7 +118,7 @@ def _quality(rows: Floats, number: int, seed: int) -> float:
         for own, other, half in zip(found, found[::-1], halves, strict=True):
             there = nearest_units(half, other.centers)
             strengths.append(prediction_strengths(own.members, there).mean())
-    return max(apart, 0.0) * float(np.mean(strengths))
+    return max(apart, 0.0) * float(np.sqrt(np.mean(strengths)))
 
 
 def silhouette(rows: Floats, members: Ints) -> float:
