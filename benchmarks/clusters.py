@@ -94,7 +94,7 @@ def strangers(path: Path, each: int, seed: int) -> str:
     rejected = scores < np.quantile(scores[truth < known], 0.05)
     novel, new = len(np.unique(truth[truth >= known])), truth[rejected] >= known
     own = truth[rejected][new] - known
-    plain = scale(np.concatenate([features[given], pool]))[len(given) :]
+    plain = scale(np.concatenate([features[given], pool]).astype(float))[len(given) :]
     units = normalize(PCA(64, random_state=0).fit_transform(normalize(plain)))
     accuracies = [
         matched(KMeans(novel, n_init=5, random_state=0).fit_predict(rows[rejected])[new], own)
@@ -133,7 +133,7 @@ def parts(path: Path, groups: str) -> str:
     own[given] = coarse[given]
     truth = [len(np.unique(fine[coarse == c])) for c in range(number)]
     members = split_classes(features, own, truth).members
-    plain = normalize(scale(features))
+    plain = normalize(scale(features.astype(float)))
     nmi = {"plain": [], "ours": []}
     for c in np.flatnonzero(np.array(truth) > 1):
         right = coarse[own == c] == c

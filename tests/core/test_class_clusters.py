@@ -73,6 +73,12 @@ def test_clusters_come_by_size_and_repeat():
     assert len(cluster_units(rows, 8, seed=4).centers) == 3
 
 
+def test_of_many_rows_a_sample_finds_the_clusters(monkeypatch):
+    monkeypatch.setattr("protofission.core.unit_clusters.ROWS", 12)
+    rows = np.repeat(np.eye(3), [20, 90, 50], axis=0)
+    assert np.bincount(cluster_units(rows, 3, seed=0).members).tolist() == [90, 50, 20]
+
+
 @pytest.mark.parametrize("rejected", [0, 1, 2, 5])
 @pytest.mark.parametrize("number", [0, 4, None])
 def test_few_rejected_rows_are_no_trouble(rejected, number):

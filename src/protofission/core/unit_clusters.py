@@ -13,6 +13,8 @@ from protofission.core.kmeans import SPHERE, cluster_rows
 from protofission.core.records import NO_CLASS
 from protofission.core.rng import step_rng
 
+ROWS = 4000
+"""Most rows by which clusters are found; of more, a sample is taken."""
 RESTARTS = 20
 """Runs of k-means, of which the cheapest is kept."""
 
@@ -37,13 +39,15 @@ def cluster_units(rows: Floats, number: int, seed: int, restarts: int = RESTARTS
     some = np.flatnonzero(np.einsum("nd,nd->n", rows, rows) > 0)
     if number == 0 or len(some) == 0:
         return UnitClusters(np.empty((0, rows.shape[1])), np.full(len(rows), NO_CLASS))
+    generator = step_rng(seed, number, "clusters of unit vectors")
+    if len(some) > ROWS:
+        some = some[torch.randperm(len(some), generator=generator)[:ROWS].numpy()]
     units = torch.from_numpy(np.ascontiguousarray(rows[some]))
     free = torch.full((len(units),), NO_CLASS)
-    generator = step_rng(seed, number, "clusters of unit vectors")
     found = cluster_rows(units, free, units[:0], number, generator, SPHERE, restarts=restarts)
-    sizes = np.bincount(found.members.numpy(), minlength=len(found.centers))
-    order = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
-    centers = found.centers.numpy()[order]
+    centers = found.centers.numpy()
+    sizes = np.bincount(nearest_units(rows, centers), minlength=len(centers))
+    centers = centers[np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]]
     return UnitClusters(centers, nearest_units(rows, centers))
 
 
