@@ -77,17 +77,20 @@ def cluster_rows(
     number: int,
     generator: torch.Generator,
     space: Space = SPHERE,
+    *,
+    restarts: int = RESTARTS,
 ) -> Clusters:
-    """The cheapest of `RESTARTS` runs of k-means, with `number` clusters beside given ones.
+    """The cheapest of several runs of k-means, with `number` clusters beside given ones.
 
     Args:
         rows: (N, D), in the space.
         owners: (N,): the cluster that a labeled row keeps to, NO_CLASS where a row is free.
         centers: (K, D): where the clusters that have owners start.
         number: clusters of free rows; there are fewer where rows are.
+        restarts: runs.
     """
     free = rows[owners == NO_CLASS]
-    starts = (far_rows(free, centers, number, generator, space) for _ in range(RESTARTS))
+    starts = (far_rows(free, centers, number, generator, space) for _ in range(restarts))
     runs = (k_means(rows, owners, torch.cat([centers, far]), space) for far in starts)
     return min(runs, key=lambda run: run.costs[-1])
 
