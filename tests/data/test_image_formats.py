@@ -237,7 +237,8 @@ def test_a_missing_plugin_is_named_with_its_file(
     image_formats._ready.cache_clear()
     assert images.paths == ("a.ppm", "b.tif")
     assert [line.strip() for line in report.lines()[2:]] == [
-        "photo.avif: an AVIF image, which needs pillow-avif-plugin: pip install pillow-avif-plugin.",
+        "photo.avif: an AVIF image, which needs pillow-avif-plugin: "
+        "pip install pillow-avif-plugin.",
         "photo.heic: a HEIC image, which needs pillow-heif: pip install pillow-heif.",
     ]
 
