@@ -86,8 +86,10 @@ def every(bundle: Path, source: Path, out: Path) -> int:
             if afresh:
                 rows.unlink(missing_ok=True)
             if moment % 4 == 2:
-                assert life(bundle, source, out, room=700) == 2, "a full disk is one sentence"
-            ended = life(bundle, source, out, moment)
+                assert life(bundle, source, out, room=700, force=afresh) == 2, (
+                    "a full disk is one sentence"
+                )
+            ended = life(bundle, source, out, moment, force=afresh)
             assert ended in (0, -signal.SIGKILL), ended
             if ended == 0 and afresh:
                 return moment

@@ -15,11 +15,11 @@ from pictures import encoded, noise
 from protofission.core.errors import InputError
 from protofission.data.readers.decode import (
     Decoding,
-    RefusedError,
     decode,
     height_and_width,
     quiet_pillow,
 )
+from protofission.data.readers.image_formats import RefusedError
 
 PICTURE = noise(6, 6)
 SMOOTH = np.stack(np.broadcast_arrays(*np.ogrid[0:128:2, 0:256:4], 90), -1).astype(np.uint8)
@@ -217,10 +217,10 @@ def test_a_large_jpeg_is_the_same_picture_at_a_small_size() -> None:
     ("content", "reason"),
     [
         (b"", "an empty file"),
-        (b"hello", "not a JPEG, PNG, WebP, BMP or GIF"),
+        (b"hello", "not a JPEG, PNG, WebP, BMP, GIF, PNM, TIFF, AVIF or HEIC image"),
         (b"%PDF-1.7\n", "not a JPEG"),
-        (encoded(PICTURE, "TIFF"), "not a JPEG"),
-        (encoded(PICTURE, "PPM"), "not a JPEG"),
+        (encoded(PICTURE, "ICO"), "not a JPEG"),
+        (encoded(PICTURE, "TGA"), "not a JPEG"),
         (encoded(noise(64, 64), "JPEG")[:1500], "truncated"),
         (encoded(PICTURE)[:60], "corrupt or truncated"),
         (encoded(PICTURE, "BMP")[:80], "truncated"),

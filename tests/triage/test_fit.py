@@ -69,7 +69,7 @@ def test_a_model_a_triage_and_a_page_come_out(tmp_path, call):
     assert "<b>" not in page.replace("<body>", "")
     assert "名 &lt;b&gt;" in page
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".fitting")]
-    card = call("show", model)
+    card = call("show", model, "--all")
     assert "\nCalibration\n  keep: 0.95\n" in card.out
     assert "  accuracy on held-out images: " in card.out
     assert "    held out: 0.3\n" in card.out

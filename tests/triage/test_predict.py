@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from bundles import SIDE, bundle_at, encoder_at
+from conftest import Call
 from pictures import encoded, noise, picture, write
 from protofission.core.errors import InputError
 from protofission.data.readers.decode import Decoding, decode
@@ -116,7 +117,7 @@ def test_a_stream_gets_what_the_file_gets(model: Path, photos: Path, tmp_path: P
     for form in ("csv", "jsonl"):
         stream = io.BytesIO()
         said = predict_to(stream, model, [photos], form)
-        assert predict(model, [photos], tmp_path / "rows.txt", form) == said
+        assert predict(model, [photos], tmp_path / "rows.txt", form, force=True) == said
         assert stream.getvalue() == (tmp_path / "rows.txt").read_bytes()
     assert said == PredictionSummary(
         20,
@@ -312,7 +313,9 @@ def test_killed_at_any_write_it_ends_in_the_same_bytes_by_one_process_or_several
     assert marks[0] == (said.kept, 21)
     assert marks[-1] == (21, 21)
     assert (tmp_path / "shared.csv").read_bytes() == whole
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["every.csv", "shared.csv", "whole.csv"]
+    names = ["every.csv", "shared.csv", "whole.csv"]
+    finished = [f".{name}.finished" for name in names]
+    assert sorted(p.name for p in tmp_path.iterdir()) == finished + names
 
 
 def begun(model: Path, photos: Path, out: Path) -> None:
@@ -352,6 +355,69 @@ def test_rows_of_another_model_or_other_images_are_dropped_and_that_is_said(
     begun(model, photos, out)
     os.utime(photos / "0" / "0.png", ns=(0, 0))
     assert predict(model, [photos], out, say=heard.append).kept == 0
+    assert out.read_bytes() == whole
+
+
+def test_a_finished_file_is_left_and_any_other_is_refused(
+    model: Path, photos: Path, tmp_path: Path, call: Call
+):
+    out = tmp_path / "rows.csv"
+    command = ("predict", model, photos, "--out", out, "--processes", 1)
+    first, content = call(*command), out.read_bytes()
+    assert first.code == 0
+    out.with_name(".rows.csv.rows").write_bytes(
+        b""
+    )  # as a process leaves it that is killed at once
+    os.utime(out, ns=(0, 0))
+    again = call(*command)
+    assert (again.code, out.stat().st_mtime_ns, out.read_bytes()) == (0, 0, content)
+    assert again.err.splitlines()[-2:] == [
+        f"{out} is finished, and nothing was done: give --force to predict again.",
+        first.err.splitlines()[-1],
+    ]
+    assert predict(model, photos, out).kept == predict(model, photos, out).rows
+
+    refusal = f"{out} is there already, and is not known to be of this model and these images: "
+    bundle_at(tmp_path / "other", seed=1)
+    for changed in (
+        (command[0], tmp_path / "other", *command[2:]),
+        (*command[:2], photos / "0", *command[3:]),
+        (*command, "--format", "jsonl"),
+    ):
+        refused = call(*changed)
+        assert (refused.code, refused.out) == (2, "")
+        assert refusal in refused.err.replace("\n", " ")
+        assert "--force" in refused.err
+    assert out.read_bytes() == content
+    out.write_bytes(content + b"mine")
+    assert call(*command).code == 2
+    assert out.read_bytes() == content + b"mine"
+    write(out.with_name(".rows.csv.finished"), b'{"fingerprint": 3}')
+    assert call(*command).code == 2
+    assert call(*command, "--force").code == 0
+    assert out.read_bytes() == content
+    assert sorted(path.name for path in tmp_path.glob("*rows*")) == [
+        ".rows.csv.finished",
+        "rows.csv",
+    ]
+
+
+def test_a_forced_prediction_that_was_stopped_goes_on(
+    whole: bytes, model: Path, photos: Path, tmp_path: Path
+):
+    out = write(tmp_path / "rows.csv", b"mine")
+
+    def stop(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(InputError, match="--force"):
+        predict(model, photos, out)
+    assert not out.with_name(".rows.csv.rows").exists()
+    with pytest.raises(KeyboardInterrupt):
+        predict(model, photos, out, force=True, progress=stop)
+    assert out.read_bytes() == b"mine"
+    assert predict(model, photos, out).kept == 8
     assert out.read_bytes() == whole
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,6 +23,7 @@ from protofission.cli.arguments import (
 )
 from protofission.core.errors import printable
 
+All = Annotated[bool, Parameter(name="--all", negative="")]
 OptionalFormat = Annotated[Literal["csv", "jsonl", "parquet"] | None, Parameter(show_default=False)]
 
 
@@ -110,11 +111,13 @@ def predict(
     format: OptionalFormat = None,
     processes: OptionalWhole = None,
     allow_download: Flag = False,
+    force: Flag = False,
 ) -> None:
     """Predict images: class, probability, sub-class, ID score, decision.
 
     Takes any number of files. One that cannot be read is a row with an error. With --out, a
-    prediction that was stopped or killed goes on where it was with the same command.
+    prediction that was stopped or killed goes on where it was with the same command; one that is
+    finished stays as it is.
 
     For example:
 
@@ -137,6 +140,8 @@ def predict(
     allow_download
         Download the model's encoder from the hub if it is not on this machine; by default nothing
         is downloaded.
+    force
+        Write over a file that is there; by default a finished one is left, any other refused.
     """
     from rich.console import Console
 
@@ -168,26 +173,30 @@ def predict(
                 progress=progress,
                 say=lambda sentence: print_line(console, sentence),
                 allow_download=allow_download,
+                force=force,
             )
     print_line(console, summary.sentence())
 
 
-def show(model: Path, /) -> None:
-    """Print the card of a model: its classes, training and accuracy.
+def show(model: Path, /, *, all_: All = False) -> None:
+    """Print the card of a model on one screen: its classes, accuracy and training.
 
     For example:
 
         protofission show model
+        protofission show model --all
 
     Parameters
     ----------
     model
         The folder of a model, as `protofission fit` writes it.
+    all_
+        Print the whole card, with every class.
     """
     from protofission.triage.bundle import load
 
-    for text in load(model).card_lines():
-        print(wrap(text))
+    bundle = load(model)
+    _print_wrapped(bundle.card_lines() if all_ else bundle.card_screen())
 
 
 def drift(
@@ -197,12 +206,14 @@ def drift(
     *,
     processes: OptionalWhole = None,
     allow_download: Flag = False,
+    all_: All = False,
 ) -> None:
-    """Compare new images with those that a model was calibrated on.
+    """Compare new images with those that a model was calibrated on, on one screen.
 
     For example:
 
         protofission drift model new/
+        protofission drift model new/ --all
 
     Parameters
     ----------
@@ -215,6 +226,8 @@ def drift(
     allow_download
         Download the model's encoder from the hub if it is not on this machine; by default nothing
         is downloaded.
+    all_
+        List every class, in the model's order; by default those that changed most.
     """
     from rich.console import Console
 
@@ -230,8 +243,7 @@ def drift(
             progress=progress,
             allow_download=allow_download,
         )
-    for text in found.lines():
-        print(wrap(text))
+    _print_wrapped(found.lines() if all_ else found.screen())
 
 
 def export(
@@ -270,10 +282,9 @@ def export(
     print(f"The file: {printable(str(file))}")
 
 
-def wrap(text: str) -> str:
-    """Wrap a line to the width of the terminal, indented after the first."""
-    indent = " " * (len(text) - len(text.lstrip()) + 2)
-    width = shutil.get_terminal_size().columns
-    return textwrap.fill(
-        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+def _print_wrapped(lines: Sequence[str]) -> None:
+    """Print lines, wrapped to the width of the terminal."""
+    from protofission.triage.one_screen import wrap_line
+
+    for text in lines:
+        print(wrap_line(text, shutil.get_terminal_size().columns))

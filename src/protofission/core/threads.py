@@ -106,10 +106,11 @@ def prefetcher(make: Callable[[int], Item], wanted: bool = True) -> Iterator[Pre
     if not wanted or torch.get_num_threads() == 1:
         yield Prefetcher(make, None)
         return
-    with ThreadPoolExecutor(1, "prefetch", _take_one_core) as thread:
+    with ThreadPoolExecutor(1, "prefetch", take_one_core) as thread:
         yield Prefetcher(make, thread)
 
 
-def _take_one_core() -> None:
+def take_one_core() -> None:
+    """Run torch on one thread in this thread; for the start of a worker thread."""
     torch.get_num_threads()  # the first call in a thread takes over the number that others have set
     torch.set_num_threads(1)

@@ -21,7 +21,7 @@ from protofission.system.json_files import as_type
 from protofission.system.locks import LOCK_FILE, folder_lock
 from protofission.system.paths import path_of
 from protofission.system.whole_files import whole_file
-from protofission.triage.bundle_card import card_lines, numbered_subclasses
+from protofission.triage.bundle_card import card_lines, card_screen, numbered_subclasses
 from protofission.triage.bundle_files import (
     FORMAT,
     MANIFEST,
@@ -217,6 +217,10 @@ class Bundle:
     def card_lines(self) -> list[str]:
         """The card as lines of text, with the facts of the model and its classes."""
         return card_lines(self)
+
+    def card_screen(self) -> list[str]:
+        """What matters most of the card, as lines that fit one screen."""
+        return card_screen(self)
 
     def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
         adapter, head = specs_of(self.calibrated_model.model)

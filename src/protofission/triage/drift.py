@@ -18,6 +18,7 @@ from protofission.core.progress import Progress
 from protofission.core.score_drift import Drift, drift_test
 from protofission.system.paths import path_of, paths_of
 from protofission.triage.calibrated_model import ACCEPT, DECISIONS
+from protofission.triage.one_screen import fit_screen, shorten
 from protofission.triage.prediction_blocks import PredictionJob
 
 
@@ -35,9 +36,20 @@ class ClassShare:
 
     def line(self) -> str:
         """The shares as a sentence."""
+        return self._line(self.name)
+
+    def short_line(self) -> str:
+        """The shares as a sentence, with a long name cut."""
+        return self._line(shorten(self.name))
+
+    def change(self) -> float:
+        """Difference of the two shares; the share itself where there is only one."""
+        return abs(self.found / self.accepted - (self.labeled or 0.0))
+
+    def _line(self, name: str) -> str:
         before = "" if self.labeled is None else f", {percent(self.labeled)} of the labeled ones"
         return (
-            f"{printable(self.name)}: {self.found:,} of {images_text(self.accepted, 'accepted')} "
+            f"{printable(name)}: {self.found:,} of {images_text(self.accepted, 'accepted')} "
             f"({percent(self.found / self.accepted)}){before}."
         )
 
@@ -54,9 +66,17 @@ class DriftReport:
 
     def lines(self) -> list[str]:
         """The report as sentences, the verdict first."""
+        return [*self._head(), *(share.line() for share in self.classes)]
+
+    def screen(self) -> list[str]:
+        """The report as sentences that fit one screen: the classes that changed most come first."""
+        shares = sorted(self.classes, key=ClassShare.change, reverse=True)
+        more = "And {} more classes that changed less: --all lists them."
+        return fit_screen(self._head(), [share.short_line() for share in shares], more)
+
+    def _head(self) -> list[str]:
         errors = [f"{images_text(self.errors)} cannot be read."] if self.errors else []
-        shares = (share.line() for share in self.classes)
-        return [self.scores.sentence(), self.scores.rejections(), *errors, *shares]
+        return [self.scores.sentence(), self.scores.rejections(), *errors]
 
 
 def drift(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -9,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, overload
 
-from protofission.core.errors import printable, require
+from protofission.core.errors import InputError, printable, require
 from protofission.core.progress import Progress
+from protofission.system.digests import file_digest
 from protofission.system.paths import path_of, paths_of
 from protofission.triage.calibrated_model import DECISIONS
 from protofission.triage.prediction_blocks import PredictionJob
-from protofission.triage.prediction_journal import journal_of
+from protofission.triage.prediction_journal import FinishedRecord, journal_of
 from protofission.triage.prediction_table import Row, format_of, header_of, text_of, write_rows
 
 
@@ -28,7 +30,7 @@ class PredictionSummary:
     decisions: dict[str, int]
     """Number of images by decision."""
     kept: int = 0
-    """Rows that an earlier, interrupted call had finished."""
+    """Rows that an earlier call had finished."""
 
     def sentence(self) -> str:
         """The counts as a sentence."""
@@ -49,6 +51,7 @@ def predict(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
     allow_download: bool = False,
+    force: bool = False,
 ) -> list[Row]: ...
 
 
@@ -63,6 +66,7 @@ def predict(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
     allow_download: bool = False,
+    force: bool = False,
 ) -> PredictionSummary: ...
 
 
@@ -76,11 +80,13 @@ def predict(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
     allow_download: bool = False,
+    force: bool = False,
 ) -> list[Row] | PredictionSummary:
     """Predict images: return their rows, or write them to a file and return a summary.
 
     Rows are in the order of the images; one that cannot be read is a row with an error. A file is
-    written with little memory; after a stop or a kill the same call goes on where it was.
+    written with little memory; after a stop or a kill the same call goes on where it was. Once it
+    is finished, the same call does nothing; a file of anything else is refused.
 
     Args:
         model: the folder of a model, as `fit` writes it.
@@ -90,8 +96,13 @@ def predict(
         processes: number of processes. A script that uses several keeps its calls under
             `if __name__ == "__main__":`.
         progress: called with the number of images done, and of all.
-        say: called with a sentence, if rows of other images or of another model are dropped.
+        say: called with a sentence, if unfinished rows of other images or of another model are
+            dropped, or if there is nothing to do.
         allow_download: get the encoder from the hub, if it is not on this machine.
+        force: write over a file that is there.
+
+    Raises:
+        InputError: the file is there, and is not of this model and these images.
     """
     sources = paths_of(images)
     if out is None:
@@ -105,6 +116,9 @@ def predict(
     job = PredictionJob.of(path_of(model), sources, processes, allow_download)
     tally = Tally()
     with journal_of(out) as journal:
+        if os.path.lexists(out) and not force and not journal.is_of(job.fingerprint):
+            journal.remove_empty()
+            return _finished_before(out, job.fingerprint, wanted, say)
         sizes = [span.stop - span.start for span in job.spans]
         others = journal.take_up(job.fingerprint, sizes)
         if others and say is not None:
@@ -117,8 +131,11 @@ def predict(
             for rows in blocks:
                 journal.add(rows)
         write_rows(out, tally.count(journal.all_rows()), wanted)
+        done = tally.summary(kept)
+        digest, counts = file_digest(out), (done.rows, done.errors, done.decisions)
+        FinishedRecord(job.fingerprint, wanted, digest, *counts).write(out)
         journal.remove()
-    return tally.summary(kept)
+    return done
 
 
 def predict_to(
@@ -161,6 +178,21 @@ class Tally:
         """The counts of all rows so far."""
         decisions = {name: self._counts[name] for name in DECISIONS}
         return PredictionSummary(self._counts.total(), self._counts[""], decisions, kept)
+
+
+def _finished_before(
+    out: Path, fingerprint: str, form: str, say: Callable[[str], None] | None
+) -> PredictionSummary:
+    """The counts of an output file that is finished; any other is refused."""
+    found, shown = FinishedRecord.read(out), printable(str(out))
+    if found is None or (found.fingerprint, found.form) != (fingerprint, form):
+        raise InputError(
+            f"{shown} is there already, and is not known to be of this model and these images: "
+            "name another file, or write over it with --force (in Python, force=True)."
+        )
+    if say is not None:
+        say(f"{shown} is finished, and nothing was done: give --force to predict again.")
+    return PredictionSummary(found.rows, found.errors, found.decisions, found.rows)
 
 
 def _check_apart(out: Path, sources: Sequence[Path]) -> None:

@@ -22,8 +22,9 @@ from protofission.core.errors import InputError, printable, require
 from protofission.core.progress import Progress
 from protofission.core.threads import one_thread
 from protofission.data.image_sets import floats
-from protofission.data.readers.decode import Decoding, RefusedError, decode, quiet_pillow
+from protofission.data.readers.decode import Decoding, decode, quiet_pillow
 from protofission.data.readers.file_listing import content_of
+from protofission.data.readers.image_formats import RefusedError
 from protofission.data.store.manifest import Features, fingerprint
 from protofission.data.store.mapped_arrays import release
 from protofission.data.store.reader import Store

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from protofission.core.errors import InputError, printable, require
-from protofission.data.readers.decode import RefusedError
 from protofission.data.readers.file_listing import entry_of, list_files
 from protofission.data.readers.image_cache import Entry
+from protofission.data.readers.image_formats import RefusedError
 from protofission.data.readers.image_lists import is_list, read_list
 from protofission.data.store.journal import JOURNAL
 from protofission.data.store.manifest import view_file

@@ -1,6 +1,7 @@
-"""Journal of a prediction: the rows of finished blocks, in a file beside the output.
+"""Journal of a prediction, and the record that it is finished, in files beside the output.
 
-    .NAME.rows     a line with the fingerprint of the job, then a line for each block, in order
+    .NAME.rows         a line with the fingerprint of the job, then a line for each block, in order
+    .NAME.finished     fingerprint, digest of the output and counts, once the output is written
 
 A process that is killed leaves whole lines and at most one torn line, which is dropped.
 """
@@ -10,17 +11,49 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
 
 from protofission.core.errors import InputError, printable
-from protofission.system.json_files import parse_json
+from protofission.system.digests import file_digest
+from protofission.system.json_files import parse_json, read_json
 from protofission.system.locks import open_locked
 from protofission.system.partial_files import is_partial
 from protofission.system.plain_files import open_plain, write_all
+from protofission.system.whole_files import write_whole
 from protofission.triage.prediction_table import Row, row_of
 
 JOURNAL_VERSION = 1
+MOST_RECORD_BYTES = 2**16
+"""Largest size of a record."""
+
+
+@dataclass(frozen=True)
+class FinishedRecord:
+    """The record of a finished prediction."""
+
+    fingerprint: str
+    """Fingerprint of all that the rows depend on."""
+    form: str
+    output_digest: str
+    """Digest of the output file."""
+    rows: int
+    errors: int
+    decisions: dict[str, int]
+
+    @staticmethod
+    def read(out: Path) -> FinishedRecord | None:
+        """Read the record of an output file; None if there is none, or the file has changed."""
+        try:
+            found = read_json(_record_path(out), FinishedRecord, most=MOST_RECORD_BYTES)
+            return found if file_digest(out) == found.output_digest else None
+        except (InputError, OSError):
+            return None
+
+    def write(self, out: Path) -> None:
+        """Write the record of an output file."""
+        write_whole(_record_path(out), json.dumps(asdict(self)).encode() + b"\n")
 
 
 class Journal:
@@ -42,7 +75,7 @@ class Journal:
         Returns:
             Whether blocks of another job were dropped.
         """
-        head = json.dumps({"version": JOURNAL_VERSION, "fingerprint": fingerprint}).encode() + b"\n"
+        head = _head(fingerprint)
         with _write_errors(self.out):
             with open_plain(self.path) as file:
                 first, end = file.readline(), len(head)
@@ -55,6 +88,11 @@ class Journal:
             if first != head:
                 self._write(head)
         return others
+
+    def is_of(self, fingerprint: str) -> bool:
+        """Whether it was begun for this job."""
+        with _write_errors(self.out), open_plain(self.path) as file:
+            return file.readline() == _head(fingerprint)
 
     def add(self, rows: Sequence[Row]) -> None:
         """Write the rows of the next block, down to the disk."""
@@ -72,6 +110,11 @@ class Journal:
     def remove(self) -> None:
         """Delete the file."""
         self.path.unlink(missing_ok=True)
+
+    def remove_empty(self) -> None:
+        """Delete the file if nothing is in it."""
+        if not self.path.stat().st_size:
+            self.remove()
 
     def _write(self, content: bytes) -> None:
         write_all(self._file, content)
@@ -94,6 +137,14 @@ def journal_of(out: Path) -> Iterator[Journal]:
             if is_partial(found) and found.name.startswith(f".{out.name}."):
                 found.unlink(missing_ok=True)
         yield Journal(out, path, file)
+
+
+def _record_path(out: Path) -> Path:
+    return out.with_name(f".{out.name}.finished")
+
+
+def _head(fingerprint: str) -> bytes:
+    return json.dumps({"version": JOURNAL_VERSION, "fingerprint": fingerprint}).encode() + b"\n"
 
 
 @contextmanager

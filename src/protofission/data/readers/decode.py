@@ -14,8 +14,16 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from protofission.core.errors import require
+from protofission.data.readers.image_formats import (
+    RefusedError,
+    check_content,
+    check_opened,
+    eight_bits,
+    formats_of,
+    plugin_versions,
+    unidentified,
+)
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 ORIENTATION = 0x0112
 """The EXIF tag of the camera's orientation."""
 TURNS = {
@@ -27,12 +35,6 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N", "I")
-"""Pillow's modes of gray images with values from 0 to 65,535."""
-
-
-class RefusedError(Exception):
-    """A file cannot be used as an image; the message says why, without the file's name."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Decoding:
 
     def settings(self) -> dict[str, object]:
         """All that the pixels depend on besides the files, as JSON values."""
-        return {**asdict(self), "pillow": PIL.__version__}
+        return {**asdict(self), "pillow": PIL.__version__, **plugin_versions()}
 
 
 def height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:
@@ -87,7 +89,7 @@ def quiet_pillow() -> Iterator[None]:
 
 
 def decode(content: bytes, to: Decoding) -> NDArray[np.uint8]:
-    """Decode a file's first frame to (channels, height, width), uint8.
+    """Decode a file's first frame or page to (channels, height, width), uint8.
 
     Raises:
         RefusedError: it is empty, corrupt, truncated, huge, or no image.
@@ -97,38 +99,25 @@ def decode(content: bytes, to: Decoding) -> NDArray[np.uint8]:
     if len(content) > to.byte_limit:
         raise RefusedError(f"huge: more than {to.byte_limit:,} bytes")
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > to.pixel_limit:
-                raise RefusedError(f"huge: {width} x {height} pixels")
+        check_content(content)
+        with Image.open(io.BytesIO(content), formats=formats_of(content)) as image:
+            check_opened(image, to.pixel_limit)
             side = 2 * max(to.height, to.width)
             image.draft(None, (side, side))
             image.load()
-            plain = _eight_bits(image).convert("RGB" if to.channels == 3 else "L")
+            plain = eight_bits(image).convert("RGB" if to.channels == 3 else "L")
             turn = TURNS.get(_orientation(image))
             upright = plain if turn is None else plain.transpose(turn)
             pixels = np.asarray(_cover(upright, to.height, to.width))
     except RefusedError:
         raise
     except UnidentifiedImageError:
-        raise RefusedError("not a JPEG, PNG, WebP, BMP or GIF image, or a broken one") from None
+        raise unidentified(content) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise RefusedError("huge: more pixels than Pillow's limit against bombs") from None
     except Exception as error:  # decoders raise what they like; no file may stop the others
         raise RefusedError(f"corrupt or truncated ({type(error).__name__}: {error})") from None
     return np.ascontiguousarray(pixels.reshape(to.height, to.width, -1).transpose(2, 0, 1))
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """The image with values from 0 to 255, its transparent parts on white."""
-    if image.mode in SIXTEEN_BITS:
-        values = np.asarray(image).astype(np.float64)
-        return Image.fromarray(np.rint(values / 257).clip(0, 255).astype(np.uint8))
-    if image.has_transparency_data:
-        over = image.convert("RGBA")
-        white = Image.new("RGBA", over.size, "white")
-        return Image.alpha_composite(white, over)
-    return image
 
 
 def _orientation(image: Image.Image) -> int:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from protofission.core.errors import require
-from protofission.data.readers.decode import RefusedError
 from protofission.data.readers.image_cache import Entry
+from protofission.data.readers.image_formats import RefusedError
 from protofission.system.plain_files import open_plain
 
 

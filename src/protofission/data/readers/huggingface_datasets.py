@@ -13,10 +13,11 @@ from protofission.core.errors import InputError, require, unknown
 from protofission.core.progress import Progress
 from protofission.data.image_sets import ImageSet
 from protofission.data.label_names import number_labels
-from protofission.data.readers.decode import Decoding, RefusedError, height_and_width
+from protofission.data.readers.decode import Decoding, height_and_width
 from protofission.data.readers.file_listing import content_of, entry_of, list_files
 from protofission.data.readers.image_cache import Entry
 from protofission.data.readers.image_folders import cache_for, decode_and_report
+from protofission.data.readers.image_formats import RefusedError
 from protofission.data.readers.image_problems import Report
 from protofission.system.digests import sha256_hex
 from protofission.system.optional_libraries import import_optional

@@ -41,8 +41,8 @@ from protofission.system.plain_files import open_plain
 from protofission.system.processors import processors
 from protofission.system.whole_files import whole_file
 
-CACHE_VERSION = 1
-"""Version of the layout of an entry."""
+CACHE_VERSION = 2
+"""Version of the layout of an entry, and of the formats that are read."""
 MANIFEST = "manifest.json"
 ELSEWHERE = "set XDG_CACHE_HOME to the full path of another folder (in Python, give cache=...)"
 CHECKED_BYTES = 2**28

@@ -11,9 +11,10 @@ from protofission.core.errors import InputError, printable, require
 from protofission.core.progress import Progress
 from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
 from protofission.data.label_names import check_distinct, number_labels, sort_class_names
-from protofission.data.readers.decode import Decoding, RefusedError, height_and_width
+from protofission.data.readers.decode import Decoding, height_and_width
 from protofission.data.readers.file_listing import content_of, entry_of, list_files
 from protofission.data.readers.image_cache import ELSEWHERE, Decoded, Entry, load_decoded
+from protofission.data.readers.image_formats import FORMAT_NAMES, RefusedError
 from protofission.data.readers.image_lists import is_list, read_list
 from protofission.data.readers.image_problems import Report, duplicates_of
 from protofission.data.readers.official_datasets import cache_home
@@ -141,8 +142,7 @@ def decode_and_report(
 def _nothing_found_error(source: str, left_out: dict[str, str]) -> InputError:
     first = next((f" ({printable(p) or '.'}: {printable(r)})" for p, r in left_out.items()), "")
     return InputError(
-        f"{printable(source)} holds no image that can be read{first}: "
-        "give JPEG, PNG, WebP, BMP or GIF files."
+        f"{printable(source)} holds no image that can be read{first}: give {FORMAT_NAMES} files."
     )
 
 

@@ -20,7 +20,8 @@ from typing import Any, TypeVar, cast
 
 from protofission.core.errors import InputError
 from protofission.core.progress import Progress
-from protofission.data.readers.decode import Decoding, RefusedError, decode, quiet_pillow
+from protofission.data.readers.decode import Decoding, decode, quiet_pillow
+from protofission.data.readers.image_formats import RefusedError
 from protofission.data.store.manifest import npy_header
 from protofission.system.digests import digest
 from protofission.system.json_files import as_type, parse_json
