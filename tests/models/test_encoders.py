@@ -61,6 +61,7 @@ def test_a_source_tells_its_kind_by_its_form(
     name = next(iter(packaged_weights()))
     for text, spec in {
         DEFAULT: EfficientNetLite(),
+        "efficientnet-lite2": EfficientNetLite("efficientnet-lite2"),
         "net.onnx": Onnx("net.onnx"),
         "x:y.onnx": Onnx("x:y.onnx"),
         "deep/er/net.onnx": Onnx("deep/er/net.onnx"),
@@ -78,9 +79,9 @@ def test_a_source_tells_its_kind_by_its_form(
     }.items():
         assert find_encoder(text) == spec, text
     for text in ("no/thing", "nothing", "a/b/c", "onxx:net.onnx", "", "../x", "own/"):
-        with pytest.raises(InputError, match=r"^Unknown encoder .* Known: efficientnet-lite0, onn"):
+        with pytest.raises(InputError, match=r"^Unknown encoder .* Known: efficientnet-lite0, eff"):
             find_encoder(text)
-    with pytest.raises(InputError, match="Did you mean 'efficientnet-lite0'"):
+    with pytest.raises(InputError, match=r"Did you mean 'efficientnet-lite[012]'"):
         find_encoder("efficientnet-lite")
     with pytest.raises(InputError, match=f"Did you mean '{name}'"):
         find_encoder(name + "o")
@@ -113,6 +114,10 @@ def test_options_are_typed_and_small() -> None:
             EfficientNetLite(size=size)
     with pytest.raises(InputError, match="leave out the source 'here'"):
         find_encoder("efficientnet-lite0:here")
+    with pytest.raises(InputError, match="Unknown packaged encoder 'efficientnet-lite9'"):
+        EfficientNetLite("efficientnet-lite9")
+    with pytest.raises(InputError, match=r"Unknown .*engine 'tpu'.* Known: onnxruntime, torch"):
+        EfficientNetLite(engine="tpu")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -331,7 +336,7 @@ def test_its_fingerprint_is_the_same_on_every_machine(lite: Encoder) -> None:
 
 def test_it_is_what_it_says(lite: Encoder) -> None:
     assert (lite.kind, lite.size, lite.decode, lite.channels) == (DEFAULT, 96, 96, 3)
-    assert type(lite).kind in ENCODERS
+    assert lite.kind in ENCODERS
     assert not any(weight.requires_grad for weight in lite.parameters())
     before = torch.get_rng_state()
     EfficientNetLite().load()

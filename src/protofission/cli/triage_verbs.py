@@ -15,6 +15,8 @@ from protofission.cli.arguments import (
     Images,
     NumberOrAuto,
     OptionalOut,
+    OptionalQuality,
+    OptionalText,
     OptionalWhole,
     Out,
     Set,
@@ -35,7 +37,8 @@ def fit(
     keep: float = 0.95,
     discover: NumberOrAuto = 0,
     prototypes: NumberOrAuto = 5,
-    encoder: str = "efficientnet-lite0",
+    encoder: OptionalText = None,
+    quality: OptionalQuality = None,
     steps: Whole = 300,
     seed: Whole = 0,
     processes: OptionalWhole = None,
@@ -70,7 +73,9 @@ def fit(
     prototypes
         Prototypes per class (the most sub-classes it can have), or auto.
     encoder
-        As in `protofission embed`; a hub name is downloaded.
+        As in `protofission embed`; a hub name is downloaded. By default the one of the quality.
+    quality
+        QUALITY_HELP
     steps
         Training steps of each of the two models.
     seed
@@ -78,7 +83,7 @@ def fit(
     processes
         Number of processes that compute features; by default one per processor.
     set_
-        option=value of the encoder, such as size=128.
+        option=value of the encoder, such as size=128; by default the images set the size.
     """
     from rich.console import Console
 
@@ -94,6 +99,7 @@ def fit(
         out,
         options,
         encoder=encoder,
+        quality=quality,
         encoder_options=set_,
         processes=processes,
         console=Console(),
