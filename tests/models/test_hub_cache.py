@@ -30,6 +30,7 @@ def test_a_whole_vision_model_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     (hub / "models--facebook--dinov2-giant" / "snapshots" / "0b").mkdir(parents=True)
     (hub / "datasets--me--clip").mkdir()
     (hub / "CLIP").touch()
+    cached(hub, "clip")  # no name that an encoder can be given by
     assert find_better_encoder() is None
     cached(hub, "openai/clip-vit-base-patch32")
     assert find_better_encoder() == "openai/clip-vit-base-patch32"

@@ -21,11 +21,11 @@ def find_better_encoder() -> str | None:
         return None
     found = []
     for folder in folders:
-        kind, *parts = folder.name.split("--")
-        words = re.split(r"[-_.]", parts[-1].lower()) if parts else []
+        name = re.fullmatch(r"models--(\w[\w.-]*?)--(\w[\w.-]*)", folder.name)
+        words = re.split(r"[-_.]", name[2].lower()) if name else []
         family = next((family for family in FAMILIES if family in words), None)
-        if kind == "models" and family is not None and _is_whole(folder):
-            found.append((FAMILIES.index(family), "/".join(parts)))
+        if name and family is not None and _is_whole(folder):
+            found.append((FAMILIES.index(family), f"{name[1]}/{name[2]}"))
     return min(found)[1] if found else None
 
 

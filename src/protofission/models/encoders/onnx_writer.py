@@ -18,6 +18,8 @@ FLOAT = 1
 _INTEGER, _INTEGERS = 2, 7
 """Numbers of the types of an attribute."""
 
+Attributes = dict[str, int | tuple[int, ...]]
+
 
 class OnnxWriter:
     """A network that grows layer by layer; each method returns the name of what it adds."""
@@ -44,7 +46,7 @@ class OnnxWriter:
         """
         side = weight.shape[-1]
         start, end = (side - stride) // 2, -(-(side - stride) // 2)
-        attributes = {
+        attributes: Attributes = {
             "group": groups,
             "kernel_shape": (side, side),
             "pads": (start, start, end, end),
@@ -83,7 +85,7 @@ class OnnxWriter:
         self,
         kind: str,
         inputs: Sequence[str],
-        attributes: dict[str, int | tuple[int, ...]] | None = None,
+        attributes: Attributes | None = None,
         output: str = "",
     ) -> str:
         output = output or f"map {len(self._nodes)}"
