@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from protofission.core.metrics import auc
+from protofission.core.metrics import auroc
 from protofission.data.image_sets import floats
 from protofission.data.readers.image_folders import load_folder
 from protofission.models.encoders.efficientnet import (
@@ -81,8 +81,8 @@ def judged(features: Features, labels: NDArray[np.int64]) -> NDArray[np.float64]
         distances = np.linalg.norm(unit[rest, None] - means, axis=2)
         own = np.isin(labels[rest], known)
         right = known[distances.argmin(1)] == labels[rest]
-        scores = torch.from_numpy(distances.min(1))
-        found.append([right[own].mean(), float(auc(scores[own], scores[~own]))])
+        scores = distances.min(1)
+        found.append([right[own].mean(), auroc(scores[own], scores[~own])])
     return np.array(found)
 
 

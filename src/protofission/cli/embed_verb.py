@@ -76,7 +76,7 @@ def embed(
         ours; a folder for transformers, or a name on the hub, which is downloaded; an ONNX file.
         KIND:SOURCE resolves ambiguous names. By default the one of the quality.
     quality
-        fast: efficientnet-lite0 at up to 128 px. good, the default: efficientnet-lite2 at up to 224.
+        fast: efficientnet-lite0 at up to 128 px. good (default): efficientnet-lite2 at up to 224.
         best: the same at up to 256. At these sizes an image takes 1, 4 and 6 units of time.
     views
         The augmentation by name, if not the data set's usual one.

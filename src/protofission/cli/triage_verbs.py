@@ -75,7 +75,7 @@ def fit(
     encoder
         As in `protofission embed`; a hub name is downloaded. By default the one of the quality.
     quality
-        fast: efficientnet-lite0 at up to 128 px. good, the default: efficientnet-lite2 at up to 224.
+        fast: efficientnet-lite0 at up to 128 px. good (default): efficientnet-lite2 at up to 224.
         best: the same at up to 256. At these sizes an image takes 1, 4 and 6 units of time.
     steps
         Training steps of each of the two models.

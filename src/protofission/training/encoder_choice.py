@@ -51,7 +51,8 @@ class EncoderChoice:
         if not self.by_name and (better := find_better_encoder()) is not None:
             found.append(
                 f"{better} is on this machine, and such a model usually tells images apart "
-                f"better than the packaged encoder, in more time: give --encoder {better} to use it."
+                f"better than the packaged encoder, in more time: give --encoder {better} to use "
+                "it."
             )
         return spec, found
 
