@@ -119,7 +119,7 @@ def embedding(folder: Path, repeats: int) -> float:
         begin = time.perf_counter()
         with torch.no_grad():
             for _ in range(len(pixels) * views // encoder.chunk):
-                encoder(ready)
+                encoder.run(ready)
         bare = (time.perf_counter() - begin) / (len(pixels) * views)
         ratios.append(bare / whole)
         print(f"embedding {1 / whole:6.1f} views/s, bare {1 / bare:6.1f}: {bare / whole:.3f}")

@@ -78,7 +78,7 @@ def compare(folder: Path, images: Path, encoder: Encoder) -> list[tuple[float, f
         if done > before:
             with torch.no_grad():
                 for _ in range((done - before) // encoder.chunk):
-                    encoder(ready)
+                    encoder.run(ready)
             after = now()
             found.append(
                 (

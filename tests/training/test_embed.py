@@ -210,8 +210,9 @@ def test_an_encoder_that_changed_before_another_process_read_it_is_refused(
     pixels = np.array(few().sets.train.pixels[:2])
     work = module._Work("digits", 0, {"train": {"plain": 1}})
     block = Block("train", 0, 2)
-    module._begin(work, spec, spec.load().fingerprint)
+    known = spec.load().describe()
+    module._begin(work, spec, known)
     assert module._carry_out(block, pixels)["plain"].shape[:2] == (2, 1)
-    module._begin(work, spec, "another")
+    module._begin(work, spec, {**known, "fingerprint": "another"})
     with pytest.raises(InputError, match=f"The encoder {ENCODER} changed while it was in use"):
         module._carry_out(block, pixels)

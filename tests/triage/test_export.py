@@ -17,7 +17,7 @@ from torch import Tensor
 from protofission.core.errors import InputError
 from protofission.data.image_sets import floats
 from protofission.data.readers.decode import Decoding, decode
-from protofission.models.encoders.efficientnet import EfficientNetLite0
+from protofission.models.encoders.efficientnet import EfficientNetLite
 from protofission.models.encoders.onnx_network import Onnx
 from protofission.triage import export as module
 from protofission.triage.bundle import Bundle
@@ -90,7 +90,7 @@ def with_threshold(path: Path, value: np.float32) -> bytes:
 @pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Path]:
     """A model on the packaged encoder that accepts about half of all noise, exported."""
-    spec = EfficientNetLite0(size=SIDE)
+    spec = EfficientNetLite(size=SIDE)
     encoder = spec.load()
     bundle = bundle_of(spec=spec, facts=encoder.describe(), names=NAMES, card={"n": 3})
     scores = bundle.calibrated_model(encoder.features(floats(pixels(9)))).id_scores

@@ -41,6 +41,7 @@ Out = Annotated[Path, Parameter(name=["--out", "-o"])]
 OptionalOut = Annotated[Path | None, Parameter(name=["--out", "-o"], show_default=False)]
 OptionalPath = Annotated[Path | None, Parameter(show_default=False)]
 OptionalText = Annotated[str | None, Parameter(show_default=False)]
+OptionalQuality = Annotated[Literal["fast", "good", "best"] | None, Parameter(show_default=False)]
 OptionalWhole = Annotated[Whole | None, Parameter(show_default=False)]
 Accelerator = Literal["auto", "cpu", "cuda"]
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from protofission.cli.arguments import (
     Accelerator,
     OptionalPath,
+    OptionalQuality,
     OptionalText,
     OptionalWhole,
     Out,
@@ -40,7 +41,8 @@ def embed(
     /,
     *,
     out: Out,
-    encoder: str = "efficientnet-lite0",
+    encoder: OptionalText = None,
+    quality: OptionalQuality = None,
     versions: ViewVersions = DEFAULT_VERSIONS,
     views: OptionalText = None,
     folder: OptionalPath = None,
@@ -57,7 +59,7 @@ def embed(
     For example:
 
         protofission embed cifar10 --out stores/cifar10
-        protofission embed photos/ --out stores/photos --set size=224
+        protofission embed photos/ --out stores/photos --quality best
         protofission embed cifar10 --encoder simclr-cifar10 --out stores/own
         protofission embed photos/ --encoder ~/models/clip-vit-base --out stores/clip
         protofission train orca+pf --store stores/cifar10 --out runs/pf
@@ -70,9 +72,12 @@ def embed(
     out
         The folder of the store.
     encoder
-        efficientnet-lite0 (packaged); packaged weights, a checkpoint or a run of ours; a folder for
-        transformers, or a name on the hub, which is downloaded; an ONNX file. KIND:SOURCE
-        resolves ambiguous names.
+        efficientnet-lite0, -lite1 or -lite2 (packaged); packaged weights, a checkpoint or a run of
+        ours; a folder for transformers, or a name on the hub, which is downloaded; an ONNX file.
+        KIND:SOURCE resolves ambiguous names. By default the one of the quality.
+    quality
+        fast: efficientnet-lite0 at up to 128 px. good (default): efficientnet-lite2 at up to 224.
+        best: the same at up to 256. At these sizes an image takes 1, 4 and 6 units of time.
     views
         The augmentation by name, if not the data set's usual one.
     folder
@@ -84,19 +89,18 @@ def embed(
     accelerator
         Device to compute on; by default the best available.
     set_
-        option=value of the encoder, such as size=128.
+        option=value of the encoder, such as size=128; by default the images set the size.
     """
     from rich.console import Console
 
-    from protofission.core.options import override_all
-    from protofission.models.encoders import find_encoder
     from protofission.system.distributed import find_device
     from protofission.training.embed import ViewCounts
+    from protofission.training.encoder_choice import choose_encoder
     from protofission.training.run_console import show_embedding
 
     show_embedding(
         data,
-        override_all(find_encoder(encoder), set_),
+        choose_encoder(encoder, quality, set_),
         out,
         Console(),
         ViewCounts(versions.plain, versions.weak, versions.strong, versions.simclr),

@@ -15,6 +15,8 @@ from protofission.cli.arguments import (
     Images,
     NumberOrAuto,
     OptionalOut,
+    OptionalQuality,
+    OptionalText,
     OptionalWhole,
     Out,
     Set,
@@ -36,7 +38,8 @@ def fit(
     keep: float = 0.95,
     discover: NumberOrAuto = 0,
     prototypes: NumberOrAuto = 5,
-    encoder: str = "efficientnet-lite0",
+    encoder: OptionalText = None,
+    quality: OptionalQuality = None,
     steps: Whole = 300,
     seed: Whole = 0,
     processes: OptionalWhole = None,
@@ -71,7 +74,10 @@ def fit(
     prototypes
         Prototypes per class (the most sub-classes it can have), or auto.
     encoder
-        As in `protofission embed`; a hub name is downloaded.
+        As in `protofission embed`; a hub name is downloaded. By default the one of the quality.
+    quality
+        fast: efficientnet-lite0 at up to 128 px. good (default): efficientnet-lite2 at up to 224.
+        best: the same at up to 256. At these sizes an image takes 1, 4 and 6 units of time.
     steps
         Training steps of each of the two models.
     seed
@@ -79,7 +85,7 @@ def fit(
     processes
         Number of processes that compute features; by default one per processor.
     set_
-        option=value of the encoder, such as size=128.
+        option=value of the encoder, such as size=128; by default the images set the size.
     """
     from rich.console import Console
 
@@ -95,6 +101,7 @@ def fit(
         out,
         options,
         encoder=encoder,
+        quality=quality,
         encoder_options=set_,
         processes=processes,
         console=Console(),

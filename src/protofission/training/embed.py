@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ from protofission.system.worker_processes import (
     initialize_worker,
     run_in_order,
 )
+from protofission.training.encoder_choice import with_engine_of
 
 MOST_IMAGES = 256
 """Most images of a block; a killed process loses the block that it was at."""
@@ -159,7 +161,10 @@ def embed(
         raise unknown("views", name, VIEWS)
     check_store_destination(folder)
     with one_thread(strictly=True):
-        encoder = encoder or spec.load()
+        if encoder is None:
+            spec = with_engine_of(folder, spec)
+            encoder = spec.load()
+        loaded = encoder
         require(
             processes == 1 or encoder.mean.device.type == "cpu",
             f"processes = {processes}: on an accelerator one computes, give 1.",
@@ -169,11 +174,11 @@ def embed(
         parts = images.parts
 
         def here(block: Block) -> BlockFeatures:
-            return work.features(encoder, block, _pixels(parts, block))
+            return work.features(loaded, block, _pixels(parts, block))
 
         by_worker: WorkerTask[Block, BlockFeatures] = WorkerTask(
             _begin,
-            (work, spec, encoder.fingerprint),
+            (work, spec, encoder.describe()),
             _carry_out,
             lambda block: (block, _pixels(parts, block)),
         )
@@ -271,13 +276,13 @@ _mine: tuple[_Work, Encoder] | InputError | None = None
 """The work and encoder of a worker process, or the error that kept it from loading them."""
 
 
-def _begin(work: _Work, spec: EncoderSpec, fingerprint: str) -> None:
+def _begin(work: _Work, spec: EncoderSpec, known: dict[str, Any]) -> None:
     global _mine
     initialize_worker(threads=1)
     try:
         encoder = spec.load()
         require(
-            encoder.fingerprint == fingerprint,
+            encoder.describe() == known,
             f"The encoder {printable(spec.source)} changed while it was in use: give the same "
             "command again.",
         )

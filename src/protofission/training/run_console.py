@@ -21,6 +21,7 @@ from protofission.system.processors import processors
 from protofission.training import diagnosis
 from protofission.training.command import Command
 from protofission.training.embed import ViewCounts, check_apart, embed, images_of
+from protofission.training.encoder_choice import EncoderChoice, with_engine_of
 from protofission.training.experiment import Experiment
 from protofission.training.history import Epoch
 from protofission.training.run import SAVE_EVERY, perform
@@ -108,7 +109,7 @@ def show_loading(experiment: Experiment, processes: Processes, console: Console)
 
 def show_embedding(
     source: str,
-    encoder: EncoderSpec,
+    encoder: EncoderSpec | EncoderChoice,
     out: Path,
     console: Console,
     counts: ViewCounts | None = None,
@@ -123,6 +124,7 @@ def show_embedding(
 
     Args:
         source: a data set by name, a folder of images or a list.
+        encoder: a choice may leave its size to the images.
         out: the folder of the store.
         views: a name of VIEWS, if not the data set's usual one.
         folder: where the files of a named data set are, if not at the usual places.
@@ -138,7 +140,14 @@ def show_embedding(
         raise unknown("views", views, VIEWS)
     if processes is None:
         processes = processors() if device is None or device.type == "cpu" else 1
-    fetch(encoder)
+    if isinstance(encoder, EncoderChoice):
+        fetch(encoder.spec)
+        encoder, sentences = encoder.for_store(out, source)
+        for text in sentences:
+            print_line(console, text)
+    else:
+        fetch(encoder)
+        encoder = with_engine_of(out, encoder)
     loaded = encoder.load(device)
     with progress_bar(console, f"reading {printable(source)}", "files") as progress:
         images = images_of(source, loaded.decode, None if folder is None else str(folder), progress)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protofission import __version__
 from protofission.core.errors import InputError, printable, require
-from protofission.models.encoders import ENCODERS, Encoder, EncoderSpec, fetch
+from protofission.models.encoders import Encoder, EncoderSpec, fetch, kept_options, kind_of
 from protofission.models.heads import sizes_of
 from protofission.system.digests import sha256_hex
 from protofission.system.json_files import as_type
@@ -224,14 +224,7 @@ class Bundle:
 
     def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
         adapter, head = specs_of(self.calibrated_model.model)
-        kind = next((k for k, known in ENCODERS.items() if type(self.encoder_spec) is known), None)
-        if kind is None:
-            raise InputError(
-                f"A {type(self.encoder_spec).__name__} is no encoder that a bundle can refer to: "
-                f"give one of {', '.join(ENCODERS)}."
-            )
-        options = vars(self.encoder_spec).copy()
-        source = options.pop("source")
+        spec = self.encoder_spec
         manifest = Manifest(
             format=FORMAT,
             protofission=self.version,
@@ -243,7 +236,9 @@ class Bundle:
             cluster_names=self.cluster_names,
             head=head,
             adapter=adapter,
-            encoder=EncoderReference(kind, source, options, self.encoder_facts),
+            encoder=EncoderReference(
+                kind_of(spec), spec.source, kept_options(spec), self.encoder_facts
+            ),
             files={name: sha256_hex(content) for name, content in parts.items()},
             card=self.card,
         )

