@@ -13,6 +13,7 @@ from protofission.core.array_types import Ints
 from protofission.core.errors import printable
 from protofission.core.number_words import percent
 from protofission.core.records import NO_CLASS
+from protofission.pages.contact_sheets import Pixels
 from protofission.pages.thumbnails import fair_limit, file_link, is_crisp, thumbnail_uri
 from protofission.triage.calibrated_model import ACCEPT, DECISIONS
 from protofission.triage.prediction_table import escape_text
@@ -57,8 +58,9 @@ class Thumbnail:
     uri: str
     crisp: bool
     link: str
-    name: str
-    """As in the tables."""
+    folder: str
+    """The part of the path before the file's name; both are as in the tables."""
+    file_name: str
     hover: str
     alt: str
     note: str
@@ -130,21 +132,27 @@ class Gallery:
         return ShownRow(
             label=f"{row.label} · {number}" if row.label else number,
             thumbnails=tuple(
-                Thumbnail(
-                    uri=thumbnail_uri(image, self.uri_limit),
-                    crisp=is_crisp(image),
-                    link=file_link(self.data.file(place), self.folder),
-                    name=self._names[place],
-                    hover=f"{self._names[place]}\n{self.verdict(place)}",
-                    alt=f"{self._names[place]}: {self.verdict(place)}",
-                    note=self.verdict(place) if notes else "",
-                )
+                self._thumbnail(place, image, notes)
                 for place, image in zip(shown.tolist(), pixels, strict=True)
             ),
             names=tuple(self._names[k] for k in row.images[:names].tolist())
             if row.names_listed
             else (),
             total=total,
+        )
+
+    def _thumbnail(self, image: int, pixels: Pixels, noted: bool) -> Thumbnail:
+        name, verdict = self._names[image], self.verdict(image)
+        cut = name.rfind("/") + 1
+        return Thumbnail(
+            uri=thumbnail_uri(pixels, self.uri_limit),
+            crisp=is_crisp(pixels),
+            link=file_link(self.data.file(image), self.folder),
+            folder=name[:cut],
+            file_name=name[cut:],
+            hover=f"{name}\n{verdict}",
+            alt=f"{name}: {verdict}",
+            note=verdict if noted else "",
         )
 
     def verdict(self, image: int) -> str:
