@@ -6,10 +6,12 @@ import csv
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS
 from protofission.triage.label_verdicts import NO_FOLD, judge_labels
-from protofission.triage.prediction_table import Row, read_rows, text_of, write_rows
+from protofission.triage.prediction_table import Row, read_rows, row_of, text_of, write_rows
 from protofission.triage.triage_tables import (
     LABEL_COLUMNS,
     write_label_table,
@@ -80,3 +82,12 @@ def test_files_of_predictions_have_the_columns_of_before(tmp_path: Path) -> None
     assert (tmp_path / "rows.csv").read_text() == f"{old}accept,,\n"
     assert b"duplicate" not in text_of([row], "jsonl")
     assert list(read_rows(tmp_path / "rows.csv")) == [row._replace(duplicate_group=None)]
+
+
+def test_a_journal_of_before_is_read() -> None:
+    values = ["a.png", "b", 0.5, "b / 1", 0.25, "accept", "", ""]
+    assert row_of(values) == Row(*values)
+    assert row_of([*values, 7]) == Row(*values, 7)
+    for wrong in (values[:-1], [*values, "7"], [*values, 7, 7]):
+        with pytest.raises(InputError):
+            row_of(wrong)

@@ -60,7 +60,7 @@ def bin_edges(scores: NDArray[np.floating], threshold: float, bins: int) -> Floa
     if np.isfinite(threshold):
         start = threshold - np.ceil((threshold - low) / step - 1e-9) * step
     count = int(np.ceil((high - start) / step - 1e-9))
-    edges: Floats = start + step * np.arange(count + 1)
+    edges: Floats = np.float64(start) + np.float64(step) * np.arange(count + 1)
     edges[-1] = max(edges[-1], high)
     return edges
 

@@ -43,7 +43,7 @@ def thumbnail_uri(image: Pixels, limit: int) -> str:
 
 def is_crisp(image: Pixels) -> bool:
     """Whether an image is so small that it is magnified with square pixels."""
-    return max(image.shape[1:]) <= CRISP_SIDE
+    return bool(max(image.shape[1:]) <= CRISP_SIDE)
 
 
 def _jpeg_uri(picture: Image.Image, share: float, quality: int) -> str:

@@ -168,7 +168,7 @@ def confused_pairs(confusion: Ints, names: Sequence[str]) -> list[ConfusedPair]:
 
 
 def _class_table(data: TriageData, confusion: Ints, names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Of each class: its name, and the numbers of its labeled, accepted and held-out images."""
+    """Name of each class, and numbers of its labeled, accepted, refused and held-out images."""
     size, pool = len(names), data.pool
     labeled = np.bincount(data.labels.labels, minlength=size)
     accepted = np.bincount(pool.classes[pool.decisions == ACCEPT], minlength=size)

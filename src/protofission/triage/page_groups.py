@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protofission.core.array_types import Ints
 from protofission.core.errors import printable
@@ -175,7 +176,7 @@ class Gallery:
         return printable(self.data.class_names[number])
 
 
-def ordered(images: Ints, keys: np.ndarray) -> Ints:  # type: ignore[type-arg]
+def ordered(images: Ints, keys: NDArray[np.floating]) -> Ints:
     """Images by their keys, the highest first."""
     return images[np.argsort(-keys[images], kind="stable")]
 

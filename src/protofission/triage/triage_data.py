@@ -54,7 +54,7 @@ class TriageData:
     folder_of: Ints
     """(L + U,): indices into `folders`."""
     labels: LabelVerdicts
-    """Of the L labeled images."""
+    """Verdicts on the L labels."""
     pool: PoolVerdicts
     duplicate_groups: Ints
     """(L + U,): the number of the group of near-duplicates that an image is in, or NO_GROUP."""
@@ -69,7 +69,7 @@ class TriageData:
     guarantee: str
     """A sentence on the threshold."""
     facts: Sequence[tuple[str, str]]
-    """What to know first: a word or two, and a sentence."""
+    """Facts to read first: a word or two, and a sentence."""
     findings: Sequence[str]
     """Sentences on the data."""
     kinds: Sequence[str] = ()
