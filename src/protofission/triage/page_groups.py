@@ -131,7 +131,7 @@ class Gallery:
         pixels = self.data.pixels[shown] if len(shown) else ()
         number = f"{total:,}" if len(shown) == total else f"{len(shown):,} of {total:,}"
         return ShownRow(
-            label=f"{row.label} · {number}" if row.label else number,
+            label=f"{row.label} · {number}" if row.label else f"{number} images",
             thumbnails=tuple(
                 self._thumbnail(place, image, notes)
                 for place, image in zip(shown.tolist(), pixels, strict=True)
@@ -201,7 +201,7 @@ def rejected_groups(data: TriageData, most: int) -> tuple[list[ImageGroup], int]
     if len(alone):
         images = ordered(alone, -pool.id_scores)
         row = ImageRow("least like a known class first", _places(data, images), 2 * IN_CLUSTER)
-        title = "In no cluster" if groups else "Rejected"
+        title = "In no cluster" if groups else ""
         groups.append(ImageGroup(title, (row,), _nearest_note(data, images)))
     return groups, max(0, len(used) - most)
 
