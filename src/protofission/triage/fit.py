@@ -40,7 +40,9 @@ from protofission.triage.fit_model import (
     prototype_sentences,
 )
 from protofission.triage.page import write_triage_page
-from protofission.triage.prediction_table import Names, Row, rows_of, write_rows
+from protofission.triage.prediction_table import Names, Row, rows_of
+from protofission.triage.triage_of_fit import triage_data_of
+from protofission.triage.triage_tables import write_label_table, write_triage_tables
 
 PAGE = "triage.html"
 FIT_VIEWS = ViewCounts(plain=1, weak=2, strong=2)
@@ -115,7 +117,7 @@ def fit(
             )
         fitted = _fit_store(StoredViews(store), data, store.plan.item[0], options, console)
         bundle = _bundle(fitted, data, spec, loaded.describe(), options)
-        _write(bundle, fitted, data, work / "model", console, command)
+        _write(bundle, fitted, data, work / "model", out.absolute(), console, command)
         (work / "model").replace(out)
     for text in sentences(fitted):
         print_line(console, text)
@@ -268,26 +270,20 @@ def _write(
     fitted: FitResult,
     data: FitData,
     folder: Path,
+    out: Path,
     console: Console,
     command: str,
 ) -> None:
+    """Write the files of a model into a folder that will be moved to `out`."""
     shutil.rmtree(folder, ignore_errors=True)
     bundle.save(folder)
     names = Names(bundle.class_names, bundle.subclass_names, bundle.cluster_names)
+    triage = triage_data_of(fitted, data, names)
     rows = rows_of(data.pool_paths, fitted.pool, names)
-    rows += [Row(path, error=reason) for path, reason in data.unreadable.items()]
-    write_rows(folder / "triage.csv", rows, "csv")
+    unreadable = [Row(path, error=reason) for path, reason in data.unreadable.items()]
+    write_label_table(folder / "labels.csv", triage)
     try:
-        write_rows(folder / "triage.parquet", rows, "parquet")
+        write_triage_tables(folder, triage, rows, unreadable)
     except InputError as missing:
         print_line(console, f"No triage.parquet: {missing}")
-    write_triage_page(
-        folder / PAGE,
-        fitted,
-        data.pool_pixels,
-        bundle.class_names,
-        bundle.subclass_names,
-        bundle.cluster_names,
-        data.findings,
-        command,
-    )
+    write_triage_page(folder / PAGE, triage, command, out)

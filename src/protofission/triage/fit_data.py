@@ -37,6 +37,10 @@ class FitData:
     """Files of the pool that were left out, by path, each with the reason."""
     findings: tuple[str, ...]
     """Sentences on duplicates, small classes and files that were left out."""
+    folders: tuple[Path, Path]
+    """Folders that paths are relative to, absolute: of the labeled images, and of the pool."""
+    folder_of: NDArray[np.int64]
+    """(images,): indices into `folders`."""
 
     @property
     def labels(self) -> Labels:
@@ -108,7 +112,15 @@ def load_fit_data(
             *_small_classes_finding(labels, names),
             *_repeated_finding(int(repeated.sum())),
         ),
+        (_folder_of(labeled), _folder_of(pool)),
+        np.repeat(np.arange(2), [len(used) + len(rest), len(others.labels)]),
     )
+
+
+def _folder_of(source: Path) -> Path:
+    """The folder that paths are relative to: the source, or the one that a list lies in."""
+    source = source.expanduser().absolute()
+    return source if source.is_dir() else source.parent
 
 
 def _select_labeled(known: ImageSet, digests: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:

@@ -94,6 +94,8 @@ class FitResult:
     """ECE before and after the temperature, on images that did not set it."""
     accuracy: float
     """Accuracy on the images that set the threshold."""
+    held_probs: NDArray[np.float32]
+    """(H, S): calibrated probabilities of the images that set the threshold."""
     novel: Count | None
     """The estimate of the number of novel classes, if it was asked for."""
     parts: tuple[Count, ...]
@@ -221,6 +223,7 @@ def _calibrate_and_judge(
             expected_calibration_error(after.probs.numpy(), calibrating),
         ),
         accuracy=float((after.classes.numpy() == calibrating).mean()),
+        held_probs=after.probs.float().numpy(),
         novel=novel,
         parts=parts,
         pool=verdicts,

@@ -44,6 +44,7 @@ PREDICTION_COLUMNS = (
     "cluster",
     "error",
 )
+TRIAGE_COLUMNS = (*PREDICTION_COLUMNS, "duplicate_group")
 GROUP = 65_536
 """Rows that are read or written at once."""
 
@@ -62,19 +63,23 @@ class Row(NamedTuple):
     decision: str = ""
     """One of DECISIONS."""
     cluster: str = ""
-    """The novel cluster, if the decision is novel."""
+    """The cluster of an image that was not accepted, if it is in one."""
     error: str = ""
+    duplicate_group: int | None = None
+    """In a triage, the number that near-duplicates share."""
 
 
 _ROW_TYPES = tuple(field_types(Row).values())
 
 
 def row_of(values: Any) -> Row:
-    """Read a row from a JSON list.
+    """Read a row from a JSON list; one of a file without groups of duplicates is shorter.
 
     Raises:
         InputError: it is no row.
     """
+    if isinstance(values, list) and len(values) == len(PREDICTION_COLUMNS):
+        values = [*values, None]
     return Row(*as_type(values, tuple[_ROW_TYPES], "a row"))  # type: ignore[valid-type]
 
 
@@ -141,27 +146,37 @@ def format_of(out: Path | None, wanted: str | None) -> Format:
     return cast(Format, found)
 
 
-def header_of(form: Format) -> bytes:
+def header_of(form: Format, columns: Sequence[str] = PREDICTION_COLUMNS) -> bytes:
     """The header of a CSV file; JSON Lines have none."""
-    return b"%s\n" % ",".join(PREDICTION_COLUMNS).encode() if form == "csv" else b""
+    return b"%s\n" % ",".join(columns).encode() if form == "csv" else b""
 
 
-def text_of(rows: Iterable[Row], form: Format) -> bytes:
+def text_of(
+    rows: Iterable[Row], form: Format, columns: Sequence[str] = PREDICTION_COLUMNS
+) -> bytes:
     """The lines of rows, in CSV or JSON Lines."""
-    line = _csv_line if form == "csv" else _json_line
-    return "".join(map(line, rows)).encode()
+    cells = (row[: len(columns)] for row in rows)
+    if form == "csv":
+        return "".join(map(csv_line, cells)).encode()
+    return "".join(_json_line(dict(zip(columns, values, strict=True))) for values in cells).encode()
 
 
-def write_rows(path: Path, rows: Iterable[Row], form: Format) -> None:
-    """Write a file of rows, whole or not at all, with GROUP rows in memory at a time."""
+def write_rows(
+    path: Path, rows: Iterable[Row], form: Format, columns: Sequence[str] = PREDICTION_COLUMNS
+) -> None:
+    """Write a file of rows, whole or not at all, with GROUP rows in memory at a time.
+
+    Args:
+        columns: PREDICTION_COLUMNS or TRIAGE_COLUMNS.
+    """
     try:
         with whole_file(path) as partial, partial.open("wb") as file:
             if form == "parquet":
-                _write_parquet(file, rows)
+                _write_parquet(file, rows, columns)
             else:
-                file.write(header_of(form))
+                file.write(header_of(form, columns))
                 for some in _parts(rows):
-                    file.write(text_of(some, form))
+                    file.write(text_of(some, form, columns))
     except OSError as error:
         raise InputError(
             f"{printable(str(path))} cannot be written: {error.strerror or error}."
@@ -223,23 +238,37 @@ def _cell(text: str) -> str:
     return '"{}"'.format(cell.replace('"', '""')) if _QUOTED.search(cell) else cell
 
 
-def _csv_line(row: Row) -> str:
-    cells = [_cell(v) if isinstance(v, str) else "" if v is None else repr(v) for v in row]
+def csv_line(values: Iterable[str | float | None]) -> str:
+    """A line of CSV: texts are escaped, and None is an empty cell."""
+    cells = [_cell(v) if isinstance(v, str) else "" if v is None else repr(v) for v in values]
     return ",".join(cells) + "\n"
 
 
-def _json_line(row: Row) -> str:
-    return json.dumps(dict(zip(PREDICTION_COLUMNS, row, strict=True)), allow_nan=False) + "\n"
+def _json_line(values: dict[str, Any]) -> str:
+    return json.dumps(values, allow_nan=False) + "\n"
 
 
 def _read_csv(file: BinaryIO) -> Iterator[Row]:
     lines = csv.reader((line.decode() for line in file), strict=True)
-    if ",".join(next(lines, ())).removeprefix("\ufeff") != ",".join(PREDICTION_COLUMNS):
-        raise ValueError("header")
+    columns = _known_columns(",".join(next(lines, ())).removeprefix("\ufeff").split(","))
     for cells in lines:
         texts: list[Any] = [unescape_text(cell.removeprefix("'")) for cell in cells]
+        if len(texts) > len(columns):
+            raise ValueError("cells")
         row = Row(*texts)
-        yield row._replace(probability=_number(row.probability), id_score=_number(row.id_score))
+        yield row._replace(
+            probability=_number(row.probability),
+            id_score=_number(row.id_score),
+            duplicate_group=int(row.duplicate_group) if row.duplicate_group else None,
+        )
+
+
+def _known_columns(found: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a prediction or of a triage."""
+    for columns in (TRIAGE_COLUMNS, PREDICTION_COLUMNS):
+        if columns == tuple(found):
+            return columns
+    raise ValueError("header")
 
 
 def _number(text: Any) -> float | None:
@@ -249,38 +278,44 @@ def _number(text: Any) -> float | None:
 def _read_json(file: BinaryIO) -> Iterator[Row]:
     for line in file:
         found = parse_json(line)
-        yield row_of([found[column] for column in PREDICTION_COLUMNS])
+        yield row_of([found[c] for c in PREDICTION_COLUMNS] + [found.get("duplicate_group")])
 
 
 def _read_parquet(file: BinaryIO) -> Iterator[Row]:
     parquet = import_optional("pyarrow.parquet", "parquet", "A Parquet file")
-    for batch in parquet.ParquetFile(file).iter_batches(GROUP, columns=list(PREDICTION_COLUMNS)):
-        columns = (column.to_pylist() for column in batch.columns)
-        for row in map(Row, *columns):
+    table = parquet.ParquetFile(file)
+    held = [column for column in TRIAGE_COLUMNS if column in table.schema_arrow.names]
+    columns = list(_known_columns(held))
+    for batch in table.iter_batches(GROUP, columns=columns):
+        cells = (batch.column(column).to_pylist() for column in columns)
+        for row in map(Row, *cells):
             yield Row(*(_plain(value) for value in row))
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return unescape_text(value)
-    return value if value is None else shortest_floats([value])[0]
+    return shortest_floats([value])[0] if isinstance(value, float) else value
 
 
-def _write_parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
+def _write_parquet(file: BinaryIO, rows: Iterable[Row], columns: Sequence[str]) -> None:
     arrow = import_optional("pyarrow", "parquet", "A Parquet file")
     parquet = import_optional("pyarrow.parquet", "parquet", "A Parquet file")
-    kinds = [
-        arrow.float32() if c in ("probability", "id_score") else arrow.string()
-        for c in PREDICTION_COLUMNS
-    ]
-    schema = arrow.schema(zip(PREDICTION_COLUMNS, kinds, strict=True))
+    numbers = {
+        "probability": arrow.float32(),
+        "id_score": arrow.float32(),
+        "duplicate_group": arrow.int64(),
+    }
+    kinds = [numbers.get(column, arrow.string()) for column in columns]
+    schema = arrow.schema(zip(columns, kinds, strict=True))
     with parquet.ParquetWriter(file, schema) as writer:
         for some in _parts(rows):
-            columns = [
+            cells = zip(*(row[: len(columns)] for row in some), strict=True)
+            arrays = [
                 arrow.array([escape_text(v) if isinstance(v, str) else v for v in column], kind)
-                for column, kind in zip(zip(*some, strict=True), kinds, strict=True)
+                for column, kind in zip(cells, kinds, strict=True)
             ]
-            writer.write_table(arrow.Table.from_arrays(columns, schema=schema))
+            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
 
 
 def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
