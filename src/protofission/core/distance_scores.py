@@ -19,13 +19,13 @@ from torch.nn import functional as F
 from protofission.core.distances import squared_distances
 from protofission.core.errors import require
 
-MOST_DIMENSIONS = 128
+MOST_DIMENSIONS = 64
 """Dimensions of a `UnitSpace`, at most."""
-SHRINKAGE = 0.1
-"""The part of a covariance that is replaced by its mean variance in every direction."""
-SHRINKAGE_OF_FEW = 0.3
-"""The same within classes, where there are fewer labeled rows than `FEW` times the dimensions."""
-FEW = 4
+CLASS_SHRINKAGE = 0.3
+"""The part of the covariance within classes that is replaced by its mean variance in every
+direction: labels are few."""
+BACKGROUND_SHRINKAGE = 0.1
+"""The same of the background's."""
 NEIGHBORS = 5
 """k: the distance to the k-th nearest labeled row counts, so that one odd label does not."""
 KEEP = 0.95
@@ -147,7 +147,7 @@ def fit_gaussians(rows: Tensor, labels: Tensor, num_classes: int, shrinkage: flo
     return Gaussians(means, axes / variances.clamp_min(LEAST_SHARE * variance) @ axes.T)
 
 
-def fit_background(rows: Tensor, shrinkage: float = SHRINKAGE) -> Gaussians:
+def fit_background(rows: Tensor, shrinkage: float = BACKGROUND_SHRINKAGE) -> Gaussians:
     """One normal distribution of (N, d) rows, whatever their classes."""
     return fit_gaussians(rows, torch.zeros_like(rows[:, 0], dtype=torch.long), 1, shrinkage)
 
@@ -179,12 +179,6 @@ def neighbor_distances(rows: Tensor, labeled: Tensor, neighbors: int = NEIGHBORS
     return torch.cat(found)
 
 
-def fit_classes(labeled: Tensor, labels: Tensor, num_classes: int) -> Gaussians:
-    """The normal distributions of labeled rows (L, d), shrunk more where these are few."""
-    few = len(labeled) < FEW * labeled.shape[1]
-    return fit_gaussians(labeled, labels, num_classes, SHRINKAGE_OF_FEW if few else SHRINKAGE)
-
-
 def fit_nearest_neighbors(
     labeled: Tensor, labels: Tensor, pool: Tensor, num_classes: int
 ) -> RowScore:
@@ -194,7 +188,7 @@ def fit_nearest_neighbors(
 
 def fit_mahalanobis(labeled: Tensor, labels: Tensor, pool: Tensor, num_classes: int) -> RowScore:
     """Score rows by the Mahalanobis distance to the nearest class."""
-    classes = fit_classes(labeled, labels, num_classes)
+    classes = fit_gaussians(labeled, labels, num_classes, CLASS_SHRINKAGE)
     return lambda rows: mahalanobis(rows, classes).amin(1)
 
 
@@ -204,7 +198,7 @@ def fit_relative_mahalanobis(
     """Score rows by `relative_mahalanobis`; the background is the pool, or the labeled rows if it
     is empty.
     """
-    classes = fit_classes(labeled, labels, num_classes)
+    classes = fit_gaussians(labeled, labels, num_classes, CLASS_SHRINKAGE)
     background = fit_background(pool if len(pool) else labeled)
     return lambda rows: relative_mahalanobis(rows, classes, background)
 
