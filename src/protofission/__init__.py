@@ -16,6 +16,7 @@ for _variable in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from protofission.core.distance_scores import DISTANCE_SCORES
     from protofission.core.errors import InputError
     from protofission.core.options import override
     from protofission.core.scores import SCORES
@@ -48,6 +49,7 @@ _HOMES = {
     "preset": "training.presets",
     "Row": "triage.prediction_table",
     "SCORES": "core.scores",
+    "DISTANCE_SCORES": "core.distance_scores",
 }
 
 
@@ -59,6 +61,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "DISTANCE_SCORES",
     "METHODS",
     "PRESETS",
     "SCORES",

@@ -112,6 +112,12 @@ def cosines(rows: Tensor, others: Tensor) -> Tensor:
     return cast(Tensor, _Cosines.apply(rows, others))  # type: ignore[no-untyped-call]
 
 
+def unit_vectors(rows: Tensor) -> Tensor:
+    """(N, D) rows divided by their lengths; 0 stays 0."""
+    lengths = _lengths(rows) if _rounds() else exact_lengths(rows).clamp_min(LEAST)
+    return rows / lengths[:, None]
+
+
 def _lengths(vectors: Tensor) -> Tensor:
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
     return lengths.clamp_min(LEAST)

@@ -88,12 +88,16 @@ class ReducedRows:
 
     def whiten(self, residuals: Floats) -> UnitMap:
         """The map that whitens by the scatter of residuals; where they are 0, it only reduces."""
+        matrix, offset = self.whitening(residuals)
+        whole = self.axes @ matrix
+        return UnitMap(self.mean, self.scale, whole, self.center @ whole + offset)
+
+    def whitening(self, residuals: Floats) -> tuple[Floats, Floats]:
+        """(DIRECTIONS, d) matrix and (d,) offset of the second half: reduced rows to vectors."""
         white = _whitening(residuals)
         rows = self.rows @ white
         kept = principal_axes(rows, WIDTH)
-        matrix = self.axes @ white @ kept
-        offset = self.center @ matrix + rows.mean(0) @ kept
-        return UnitMap(self.mean, self.scale, matrix, offset)
+        return white @ kept, rows.mean(0) @ kept
 
 
 def reduce_rows(features: NDArray[np.float32]) -> ReducedRows:

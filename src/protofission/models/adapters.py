@@ -53,6 +53,18 @@ class AdapterSpec:
         weights = sum((narrow + 1) * wide for narrow, wide in pairwise(widths))
         return Extent(weights, max(widths), widths[-1])
 
+    def shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of the adapter's tensors by name, without allocating them."""
+        found: dict[str, tuple[int, ...]] = dict.fromkeys(("mean", "deviation"), (inputs,))
+        for place, (narrow, wide) in enumerate(pairwise((inputs, *self.widths))):
+            found[f"layers.{2 * place}.weight"] = (wide, narrow)
+            found[f"layers.{2 * place}.bias"] = (wide,)
+        return found
+
+    def outputs(self, inputs: int) -> int:
+        """Output features, for so many inputs."""
+        return (inputs, *self.widths)[-1]
+
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse inputs that are not vectors."""
         require(

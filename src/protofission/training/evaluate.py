@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from protofission.core.array_types import Ints
+from protofission.core.distance_scores import DISTANCE_SCORES, held_out_scores
 from protofission.core.records import Output, Prototypes
 from protofission.core.scores import SCORES
 from protofission.core.threads import one_library_thread
@@ -23,6 +25,8 @@ from protofission.training.predictions import NO_SLOT, Predictions
 
 KMEANS_ROWS = 50_000
 """Rows that k-means is fitted to; of more, evenly spaced ones."""
+DISTANCE_LABELS, DISTANCE_POOL = 50_000, 10_000
+"""Labeled and pool images that distances are fitted to; of more, evenly spaced ones."""
 
 
 @torch.no_grad()
@@ -45,12 +49,16 @@ def predict(
     method, judging = experiment.method, experiment.judging
     way = method.traits.novel if judging.novel == "own" else judging.novel
     run_model = _ordered_outputs(model, method.traits.novel == "match", training, plain, processes)
+    scored = (
+        _scored_by_distance(model, judging.ood_score, training, plain, processes)
+        if judging.ood_score in DISTANCE_SCORES
+        else _scored_by_output(run_model, experiment, memory, training)
+    )
     rows = []
     for chunk in run_model(test.inputs):
         claimed = chunk.nearest.argmax(-1)
         slot, similarity = _nearest_slots(chunk.similarities, claimed)
-        scores = ood_scores(chunk, experiment, memory, num_seen)
-        rows.append((claimed, slot, similarity, scores))
+        rows.append((claimed, slot, similarity, scored.score(chunk)))
         prototypes = chunk.prototypes
     heads, slots, sims, scores = (torch.cat(column) for column in zip(*rows, strict=True))
     finer = {} if test.finer is None else _divide_classes(run_model, test, experiment.seed)
@@ -66,13 +74,10 @@ def predict(
         )
         heads, slots, sims = found.heads, torch.zeros_like(found.heads), found.similarities
         prototypes = Prototypes.one_per_class(found.centers)
-        if not method.traits.classifies:
+        if not method.traits.classifies and judging.ood_score == "own":
             scores = found.scores
     elif way == "reject" and num_novel:
-        labeled = [
-            ood_scores(chunk, experiment, memory, num_seen) for chunk in run_model(training.labeled)
-        ]
-        rejected = scores > torch.cat(labeled).quantile(judging.keep)
+        rejected = scores > scored.labeled_scores().quantile(judging.keep)
         heads[rejected] = num_seen + kmeans_clusters(
             lambda some: compute_features(
                 model, test.inputs[rejected.cpu()][some], plain, processes
@@ -150,8 +155,52 @@ def _divide_classes(run_model: RunModel, test: TestData, seed: int) -> dict[str,
     return {"finer": test.finer, "own_slots": own_slots, "own_clusters": parts}
 
 
+class Scored(NamedTuple):
+    """An OOD score that is ready for use."""
+
+    score: Callable[[Output], Tensor]
+    """(N,): the scores of N images, from their output."""
+    labeled_scores: Callable[[], Tensor]
+    """Of labeled images, to compare others with; computed where they are wanted."""
+
+
+def _scored_by_output(
+    run_model: RunModel, experiment: Experiment, memory: nn.Module, training: TrainingData
+) -> Scored:
+    """The score of `ood_scores`."""
+
+    def score(output: Output) -> Tensor:
+        return ood_scores(output, experiment, memory, training.num_seen)
+
+    return Scored(score, lambda: torch.cat([score(out) for out in run_model(training.labeled)]))
+
+
+def _scored_by_distance(
+    model: Model, name: str, training: TrainingData, plain: Plain, processes: Processes
+) -> Scored:
+    """A score of `DISTANCE_SCORES`, fitted to the features of labeled images and of the pool.
+
+    Labeled images are scored by fits that did not see them: their own fit would call them more ID
+    than new images.
+    """
+    by_class = training.labels.argsort(stable=True)
+    kept = by_class[:: -(-len(by_class) // DISTANCE_LABELS) or 1].sort().values
+    some = slice(None, None, -(-len(training.unlabeled) // DISTANCE_POOL) or 1)
+    fitted_to = (
+        compute_features(model, training.labeled[kept], plain, processes).cpu(),
+        training.labels[kept].cpu(),
+        compute_features(model, training.unlabeled[some], plain, processes).cpu(),
+        training.num_seen,
+    )
+    score = DISTANCE_SCORES[name](*fitted_to)
+    return Scored(
+        lambda output: score(output.features.cpu()).float().to(output.features.device),
+        lambda: held_out_scores(DISTANCE_SCORES[name], *fitted_to).float(),
+    )
+
+
 def ood_scores(output: Output, experiment: Experiment, memory: nn.Module, num_seen: int) -> Tensor:
-    """(N,): OOD scores, by the method's own score or by `judging.ood_score`."""
+    """(N,): OOD scores, by the method's own score or by a name of `SCORES`."""
     name = experiment.judging.ood_score
     if name == "own":
         own = experiment.method.ood_score(output, memory, num_seen)

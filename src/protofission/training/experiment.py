@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from protofission.core.checks import check_sizes
+from protofission.core.distance_scores import DISTANCE_SCORES
 from protofission.core.errors import InputError, check_choices, require, unknown
 from protofission.core.memory_limits import require_memory
 from protofission.core.options import FIXED, NAMED
@@ -36,8 +37,10 @@ class Judging:
     """Options of the evaluation on the test set."""
 
     ood_score: str = "own"
-    """The method's own score, or a name of protofission.core.scores.SCORES; `max_probability` for a
-    method that has none."""
+    """The method's own score (`max_probability` for a method that has none); a name of
+    protofission.core.scores.SCORES, from class logits; or a name of
+    protofission.core.distance_scores.DISTANCE_SCORES, from features: nearest_neighbors,
+    mahalanobis, relative_mahalanobis, pool_filter."""
     novel: Literal["own", "reject", "cluster"] = "own"
     """The way to predict novel classes: the method's own; reject, then cluster the rejected; or
     cluster all images, then match the clusters to the seen classes through the labels."""
@@ -54,8 +57,8 @@ class Judging:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if self.ood_score not in ("own", *SCORES):
-            raise unknown("ood_score", self.ood_score, ("own", *SCORES))
+        if self.ood_score not in (known := ("own", *SCORES, *DISTANCE_SCORES)):
+            raise unknown("ood_score", self.ood_score, known)
         require(0 < self.keep < 1, f"keep = {self.keep} must lie between 0 and 1.")
         check_sizes(every=self.every, neighbours=self.neighbours)
 
@@ -134,10 +137,16 @@ class Experiment:
             f"judging.novel = reject does not fit {self.name}, which has a way of its own to speak "
             "of novel classes: leave it at own.",
         )
+        traits, ood_score = self.method.traits, self.judging.ood_score
         require(
-            self.judging.ood_score == "own" or self.method.traits.classifies,
-            f"judging.ood_score = {self.judging.ood_score} looks at class logits, and {self.name} "
-            "has none: leave it at own.",
+            ood_score not in SCORES or traits.classifies,
+            f"judging.ood_score = {ood_score} looks at class logits, and {self.name} has none: "
+            "leave it at own.",
+        )
+        require(
+            ood_score == "own" or traits.predicts,
+            f"judging.ood_score = {ood_score} is for predictions, and {self.name} makes none: "
+            "leave it at own.",
         )
         require(
             processes == 1 or not self.method.traits.inner_step,

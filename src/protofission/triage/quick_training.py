@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from protofission.core.options import override
 from protofission.core.progress import Progress
 from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import TrainingData
@@ -34,11 +35,16 @@ class QuickTraining:
     """Training steps."""
     seed: int = 0
     """Seed of all random numbers."""
+    novel_share: float | None = None
+    """Expected share of strangers in the pool, by which ORCA keeps heads in use."""
 
     def experiment(self, labeled: int, pool: int) -> Experiment:
         """The experiment for these numbers of images; its batches are no larger."""
         found = preset("features", self.method)
         recipe = found.recipe
+        if self.novel_share is not None:
+            for option in (f"method.novel_share={self.novel_share}", "method.entropy_weight=1"):
+                found = override(found, option)
         return replace(
             found,
             seed=self.seed,

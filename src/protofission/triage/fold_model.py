@@ -1,0 +1,160 @@
+"""One model of a fit: class logits and an ID score from features, in spaces of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from protofission.core.threaded_products import linear, unit_vectors
+from protofission.models.adapters import AdapterSpec
+from protofission.models.heads import HeadSpec
+from protofission.models.model import Model
+
+
+@dataclass(frozen=True)
+class FoldModelSizes:
+    """The sizes and specs that a `FoldModel` is built from."""
+
+    inputs: int
+    """D, features of the encoder."""
+    reduced: int
+    """Principal directions of the unit vectors of standardized features."""
+    near: int
+    """Directions, the first of these, in which distances are measured."""
+    width: int
+    """Dimensions of the whitened unit vectors that the prototypes see."""
+    known: int
+    """S, known classes."""
+    strange: int
+    """Heads for strangers."""
+    head: HeadSpec
+    adapter: AdapterSpec
+
+    def build(self) -> FoldModel:
+        """Build the model, with any weights."""
+        return FoldModel(self)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the model's tensors by name, without allocating them."""
+        found: dict[str, tuple[int, ...]] = {
+            "mean": (self.inputs,),
+            "scale": (self.inputs,),
+            "axes": (self.reduced, self.inputs),
+            "center": (self.reduced,),
+            "whitening": (self.width, self.reduced),
+            "offset": (self.width,),
+            "class_root": (self.near, self.near),
+            "class_points": (self.known, self.near),
+            "background_root": (self.near, self.near),
+            "background_point": (1, self.near),
+            "score_centers": (2,),
+            "score_scales": (2,),
+            "logit_scales": (2,),
+            "regression": (self.known, self.inputs),
+            "intercepts": (self.known,),
+        }
+        adapter = self.adapter.shapes(self.width)
+        head = self.head.entry.shapes(self.head, self.adapter.outputs(self.width), self.heads)
+        found |= {f"model.backbone.{name}": shape for name, shape in adapter.items()}
+        return found | {f"model.head.{name}": shape for name, shape in head.items()}
+
+    @property
+    def heads(self) -> int:
+        """All heads of the model."""
+        return self.known + self.strange
+
+
+class FoldOutput(NamedTuple):
+    """Outputs of a `FoldModel` for N images."""
+
+    logits: Tensor
+    """(N, S), of the known classes."""
+    scores: Tensor
+    """(N,): higher is more like a known class."""
+
+
+class FoldModel(nn.Module):
+    """A fitted model of known classes and strangers.
+
+    Features are standardized, made unit vectors and reduced to their principal directions. There,
+    distances are measured: relative Mahalanobis, with the pool as background. Whitened by the
+    scatter within classes and made unit vectors again, they are compared with fission's prototypes,
+    those of known classes and those for strangers.
+
+    The ID score is the sum of two, each standardized by the pool: by how much the largest logit of
+    known classes exceeds the largest of strangers, and by how much the background is farther than
+    the nearest class. The logits are the sum of fission's and of those of a logistic regression
+    on the labels, each scaled by its spread.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    axes: Tensor
+    center: Tensor
+    whitening: Tensor
+    offset: Tensor
+    class_root: Tensor
+    class_points: Tensor
+    background_root: Tensor
+    background_point: Tensor
+    score_centers: Tensor
+    score_scales: Tensor
+    logit_scales: Tensor
+    regression: Tensor
+    intercepts: Tensor
+
+    def __init__(self, sizes: FoldModelSizes) -> None:
+        super().__init__()
+        self.sizes = sizes
+        for name, shape in sizes.shapes().items():
+            if not name.startswith("model."):
+                self.register_buffer(name, torch.ones(shape))
+        generator = torch.Generator().manual_seed(0)
+        body = sizes.adapter.build(sizes.width, generator)
+        head = sizes.head.build(body.num_features, sizes.heads, sizes.known, generator)
+        self.model = Model(body, head).eval().requires_grad_(False)
+
+    def forward(self, features: Tensor) -> FoldOutput:
+        """Judge N images by their (N, D) features, as the encoder gives them."""
+        standard, near, units = self.spaces(features)
+        first, second = self.parts(near, units)
+        scores = torch.stack([first.scores, second], 1)
+        scores = ((scores - self.score_centers) / self.score_scales).sum(1)
+        linear_logits = linear(standard, self.regression, self.intercepts)
+        logits = spread_logits(first.logits) / self.logit_scales[0]
+        logits = logits + spread_logits(linear_logits) / self.logit_scales[1]
+        return FoldOutput(logits, scores)
+
+    def spaces(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(N, D) standardized features, (N, near) reduced ones and (N, width) whitened units."""
+        standard = (features - self.mean) * self.scale
+        reduced = linear(unit_vectors(standard), self.axes, -self.center)
+        units = unit_vectors(linear(reduced, self.whitening, -self.offset))
+        return standard, reduced[:, : self.sizes.near], units
+
+    def parts(self, near: Tensor, units: Tensor) -> tuple[FoldOutput, Tensor]:
+        """Fission's logits and margin over strangers, and the (N,) relative distance."""
+        logits = self.model(units).logits
+        known, strange = logits[:, : self.sizes.known], logits[:, self.sizes.known :]
+        margin = known.amax(1)
+        if self.sizes.strange:
+            margin = margin - strange.amax(1)
+        classes = _squared_distances(near, self.class_root, self.class_points)
+        background = _squared_distances(near, self.background_root, self.background_point)
+        return FoldOutput(known, margin), background[:, 0] - classes.amin(1)
+
+
+def spread_logits(logits: Tensor) -> Tensor:
+    """(N, S) log-probabilities less their mean over classes."""
+    found = logits.log_softmax(-1)
+    return found - found.mean(-1, keepdim=True)
+
+
+def _squared_distances(rows: Tensor, root: Tensor, points: Tensor) -> Tensor:
+    """(N, K): |row root - point|^2 of (N, d) rows and (K, d) points."""
+    moved = linear(rows, root.T, torch.zeros_like(root[0]))
+    products = linear(moved, points, torch.zeros_like(points[:, 0]))
+    return (moved.square().sum(1, keepdim=True) + points.square().sum(1)) - 2 * products

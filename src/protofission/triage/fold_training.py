@@ -1,0 +1,197 @@
+"""Train one model of a fit: by labels and a pool, or as a control by labels alone."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protofission.core.array_types import Floats, Ints
+from protofission.core.distance_scores import (
+    Gaussians,
+    fit_background,
+    fit_gaussians,
+    fit_relative_mahalanobis,
+    held_out_scores,
+)
+from protofission.core.ood_share import ood_share
+from protofission.core.progress import Progress
+from protofission.core.unit_maps import ReducedRows, class_residuals, reduce_rows
+from protofission.data.augment.feature_views import FeatureViews
+from protofission.data.image_sets import TrainingData
+from protofission.models.adapters import Adapter
+from protofission.models.heads import head_spec_of
+from protofission.models.model import Model
+from protofission.triage.fold_model import FoldModel, FoldModelSizes, spread_logits
+from protofission.triage.quick_training import QuickTraining, train_quickly
+
+CONTROL, METHOD = "supervised+pf", "orca+pf"
+"""Methods without the pool, and with it: ORCA's heads for novel classes make room for strangers."""
+NEAR = 64
+"""Principal directions in which distances are measured."""
+SHRINKAGE = 0.5
+"""The part of the covariance within classes that is replaced by its mean variance."""
+MOST_ROOM = 50
+"""Most heads for strangers; there are as many as known classes, if these are fewer."""
+LEAST_SHARE, MOST_SHARE = 0.2, 0.8
+"""Ends of the share of strangers for which heads are kept in use: an estimate may be wrong."""
+LEAST_SCALE = 1e-6
+"""Smallest spread by which scores and logits are divided."""
+
+Rows = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class FoldTraining:
+    """Settings of the training of each model."""
+
+    prototypes: int
+    """V, the prototypes of a class."""
+    width: int
+    """Output features of the adapter."""
+    steps: int
+    """Training steps."""
+    seed: int
+
+
+def train_fold(
+    settings: FoldTraining,
+    labeled: Rows,
+    labels: Ints,
+    pool: Rows | None,
+    progress: Progress | None = None,
+) -> FoldModel:
+    """Train a model on (L, D) labeled features and a pool (U, D), or as a control without one.
+
+    Args:
+        labels: (L,) classes, all of them among them.
+    """
+    known = int(labels.max()) + 1
+    everything = labeled if pool is None else np.concatenate([labeled, pool])
+    reduced = reduce_rows(everything)
+    near = torch.from_numpy(reduced.rows[:, :NEAR].copy())
+    classes = torch.from_numpy(labels)
+    own, others = near[: len(labels)], near[len(labels) :] if pool is not None else near
+    matrix, offset = reduced.whitening(class_residuals(reduced.rows[: len(labels)], labels))
+    units = _unit_rows(reduced.rows @ matrix - offset)
+    share = None if pool is None else estimate_share(own, classes, others)
+    model = _train_prototypes(settings, units, classes, known, share, progress)
+    sizes = FoldModelSizes(
+        inputs=labeled.shape[1],
+        reduced=reduced.rows.shape[1],
+        near=near.shape[1],
+        width=units.shape[1],
+        known=known,
+        strange=0 if pool is None else _room(known),
+        head=head_spec_of(model.head),
+        adapter=cast(Adapter, model.backbone).spec,
+    )
+    fold = sizes.build()
+    fold.model.load_state_dict(model.state_dict())
+    gaussians = fit_gaussians(own, classes, known, SHRINKAGE)
+    _fill_spaces(fold, reduced, matrix, offset)
+    _fill_distances(fold, gaussians, fit_background(others))
+    _fill_regression(fold, labeled, labels)
+    _standardize(fold, everything if pool is None else pool)
+    return fold
+
+
+def estimate_share(labeled: Tensor, labels: Tensor, pool: Tensor) -> float:
+    """Estimate the share of strangers in a pool by distances of labels that were held out."""
+    known = int(labels.max()) + 1
+    scores = held_out_scores(fit_relative_mahalanobis, labeled, labels, pool, known)
+    of_pool = fit_relative_mahalanobis(labeled, labels, pool, known)(pool)
+    found = ood_share(-scores.numpy(), -of_pool.numpy()).share
+    return 0.5 if np.isnan(found) else float(np.clip(found, LEAST_SHARE, MOST_SHARE))
+
+
+def _train_prototypes(
+    settings: FoldTraining,
+    units: Floats,
+    labels: Tensor,
+    known: int,
+    share: float | None,
+    progress: Progress | None,
+) -> Model:
+    """Train fission's prototypes on unit vectors, the labeled ones first."""
+    rows = torch.from_numpy(units).float()
+    labeled, pool = rows[: len(labels)], rows[len(labels) :]
+    data = TrainingData(
+        labeled=labeled,
+        labels=labels,
+        unlabeled=labeled if share is None else pool,  # training wants a pool, even if not used
+        num_seen=known,
+        num_classes=known + (0 if share is None else _room(known)),
+        shape=(units.shape[1],),
+    )
+    method = CONTROL if share is None else METHOD
+    sizes = (settings.prototypes, settings.width, settings.steps, settings.seed)
+    quick = QuickTraining(method, *sizes, novel_share=share)
+    return train_quickly(quick, data, FeatureViews.of(labeled, pool), progress)
+
+
+def _room(known: int) -> int:
+    """The number of heads for strangers."""
+    return min(known, MOST_ROOM)
+
+
+def _unit_rows(rows: Floats) -> Floats:
+    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    return np.asarray(rows / np.maximum(lengths, 1e-12)[:, None])
+
+
+def _fill_spaces(fold: FoldModel, reduced: ReducedRows, matrix: Floats, offset: Floats) -> None:
+    fold.mean.copy_(torch.from_numpy(reduced.mean))
+    fold.scale.copy_(torch.from_numpy(reduced.scale))
+    fold.axes.copy_(torch.from_numpy(reduced.axes.T))
+    fold.center.copy_(torch.from_numpy(reduced.center @ reduced.axes))
+    fold.whitening.copy_(torch.from_numpy(matrix.T))
+    fold.offset.copy_(torch.from_numpy(offset))
+
+
+def _fill_distances(fold: FoldModel, classes: Gaussians, background: Gaussians) -> None:
+    """With precision = R R^T, distances are those of rows R to means R."""
+    for name, gaussians in (("class", classes), ("background", background)):
+        root = torch.linalg.cholesky(gaussians.precision)
+        points = "class_points" if name == "class" else "background_point"
+        fold.get_buffer(f"{name}_root").copy_(root)
+        fold.get_buffer(points).copy_(gaussians.means @ root)
+
+
+def _fill_regression(fold: FoldModel, labeled: Rows, labels: Ints) -> None:
+    """Fit a logistic regression of the labels to standardized features."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    rows = (labeled - fold.mean.double().numpy()) * fold.scale.double().numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # nearly converged serves as well
+        found = LogisticRegression(max_iter=100, tol=1e-3).fit(rows, labels)
+    weights, intercepts = found.coef_, found.intercept_
+    if len(weights) == 1:  # of two classes, only the second
+        weights, intercepts = (np.stack([-part[0], part[0]]) / 2 for part in (weights, intercepts))
+    fold.regression.copy_(torch.from_numpy(weights))
+    fold.intercepts.copy_(torch.from_numpy(intercepts))
+
+
+@torch.no_grad()
+def _standardize(fold: FoldModel, rows: Rows) -> None:
+    """Set the centers and scales of scores and logits to those of (N, D) features."""
+    margins, logits, distances, regressions = [], [], [], []
+    for some in torch.split(torch.from_numpy(rows), 4096):
+        standard, near, units = fold.spaces(some)
+        own, distance = fold.parts(near, units)
+        margins.append(own.scores)
+        logits.append(spread_logits(own.logits))
+        distances.append(distance)
+        regressions.append(spread_logits(standard @ fold.regression.T + fold.intercepts))
+    scores = torch.stack([torch.cat(margins), torch.cat(distances)]).double()
+    fold.score_centers.copy_(scores.mean(1))
+    fold.score_scales.copy_(scores.std(1, correction=0).clamp_min(LEAST_SCALE))
+    spreads = torch.stack([torch.cat(each).double().std() for each in (logits, regressions)])
+    fold.logit_scales.copy_(spreads.clamp_min(LEAST_SCALE))

@@ -1,0 +1,73 @@
+"""Folds of the labels: parts that some model does not learn from, and that judge it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from protofission.core.array_types import Ints
+from protofission.core.conformal import fewest_images
+from protofission.core.rng import step_rng
+from protofission.data.image_sets import Labels
+
+NO_FOLD = -1
+"""The fold of a label that every model learns from."""
+
+
+def assign_folds(labels: Labels, groups: Ints, number: int, seed: int) -> Ints:
+    """(L,): the fold of each label, with even shares of every class in each of `number` folds.
+
+    Near-duplicates of a class are in one fold. A class with a single image, or whose images are all
+    near-duplicates, is in NO_FOLD: without it a model would not know the class. Folds are numbered
+    from 0 without gaps; there are fewer where images are.
+
+    Args:
+        groups: (L,): numbers of near-duplicates.
+    """
+    units, owners = _units(labels, groups)
+    order, _, counts = _ranks_in_classes(owners, seed)
+    turn = np.full(len(owners), NO_FOLD)
+    shared = counts[owners[order]] > 1
+    # Dealing goes on from class to class, so that all folds are about equally large.
+    turn[order[shared]] = np.arange(int(shared.sum())) % number
+    return _renumber(turn)[units]
+
+
+def hold_out(labels: Labels, groups: Ints, share: float, keep: float, seed: int) -> Ints:
+    """(L,): fold 0 for a share of the labels, or as many as `keep` wants, half of all at most.
+
+    All others are in NO_FOLD: this is one model, and a split instead of folds.
+    """
+    units, owners = _units(labels, groups)
+    order, rank, counts = _ranks_in_classes(owners, seed)
+    own = counts[owners[order]]
+    wanted = max(math.ceil(share * len(owners)), fewest_images(keep))
+    turn = np.where(rank < own - 1, (rank + 0.5) / own, np.inf)  # one of each class stays
+    some = np.argsort(turn, kind="stable")[: min(wanted, len(owners) // 2)]
+    folds = np.full(len(owners), NO_FOLD)
+    folds[order[some[np.isfinite(turn[some])]]] = 0
+    return folds[units]
+
+
+def _units(labels: Labels, groups: Ints) -> tuple[Ints, Labels]:
+    """(L,): the unit of each label, near-duplicates of one class; and the class of each unit."""
+    pairs = np.stack([labels, groups], 1)
+    found, units = np.unique(pairs, axis=0, return_inverse=True)
+    return units.reshape(-1), found[:, 0]
+
+
+def _ranks_in_classes(owners: Labels, seed: int) -> tuple[Ints, Ints, Ints]:
+    """A random order with classes one after the other, ranks within them, and their sizes."""
+    generator = np.random.default_rng(step_rng(seed, 0, "folds of the labels").initial_seed())
+    order = generator.permutation(len(owners))
+    order = order[np.argsort(owners[order], kind="stable")]
+    counts = np.bincount(owners)
+    rank = np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners[order]]
+    return order, rank, counts
+
+
+def _renumber(folds: Ints) -> Ints:
+    """Number the folds that occur from 0 on; NO_FOLD stays."""
+    present = np.unique(folds[folds != NO_FOLD])
+    return np.where(folds == NO_FOLD, NO_FOLD, np.searchsorted(present, folds))
