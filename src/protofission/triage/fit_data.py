@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from protofission.core.errors import printable, require
 from protofission.core.progress import Progress
-from protofission.data.image_sets import NO_LABEL, ImageSet, Labels, PixelRows
+from protofission.data.image_sets import NO_LABEL, ImageSet, Labels
 from protofission.data.readers.image_folders import load_folder
 from protofission.data.store.manifest import fingerprint
 from protofission.data.store.mapped_arrays import JoinedRows
@@ -30,7 +30,6 @@ class FitData:
     images: ImageSet
     """The labeled images that are used, then every image of the pool that could be read."""
     num_labeled: int
-    pool_pixels: PixelRows
     repeated: NDArray[np.bool_]
     """(pool,): images that are among the labeled ones too; they are not learned from."""
     unreadable: dict[str, str]
@@ -102,7 +101,6 @@ def load_fit_data(
     return FitData(
         images,
         len(used),
-        JoinedRows(pool_rows),
         repeated,
         dict(about_pool.left_out),
         (
