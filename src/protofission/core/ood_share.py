@@ -81,6 +81,7 @@ def ood_share(
     pool_scores: ArrayLike,
     folds: ArrayLike | None = None,
     confidence: float = 0.95,
+    pool_folds: ArrayLike | None = None,
 ) -> ShareEstimate:
     """Estimate the share of a pool that is OOD; its known images are drawn like the labels.
 
@@ -98,6 +99,8 @@ def ood_share(
         pool_scores: (U, K), the pool's scores by each model; or (U,) of the only model.
         folds: (n,), the model of each label's score, 0 to K - 1; not needed for one model.
         confidence: of the interval, and of the bound.
+        pool_folds: (U,): if given, the only model by which an image of the pool is compared with
+            labels, as it is the one that did not learn from the image.
     """
     known = check_scores(known_scores, "held-out")
     pool = np.asarray(pool_scores, float)
@@ -110,7 +113,8 @@ def ood_share(
     own = np.zeros(n, np.int64) if folds is None else folds
     if n < FEWEST_KNOWN or not m:
         return ShareEstimate(math.nan, 0.0, 1.0, confidence)
-    places = pool_places(known, check_folds(own, n, models), pool)
+    parts = None if pool_folds is None else np.asarray(pool_folds)
+    places = pool_places(known, check_folds(own, n, models), pool, parts)
     chances = share_posterior(places, m)
     below, tail = np.cumsum(chances) - chances / 2, TAIL * (1 - confidence)
     low, share, high = np.interp([tail, 0.5, 1 - tail], below, SHARES)
@@ -118,18 +122,24 @@ def ood_share(
     return ShareEstimate(float(share), float(low), float(high), confidence, bound)
 
 
-def pool_places(known: Floats, folds: Ints, pool: Floats) -> Floats:
+def pool_places(
+    known: Floats, folds: Ints, pool: Floats, pool_folds: Ints | None = None
+) -> Floats:
     """(n,): the share of the pool that scores above each label, by the model of its fold.
 
     With ties in the middle, and half an image added, so that it lies between 0 and 1.
+
+    Args:
+        pool_folds: (U,): labels of a fold are compared with these images of the pool alone.
     """
-    above = np.empty(len(known))
+    places = np.empty(len(known))
     for fold in range(pool.shape[1]):
-        scores, rows = np.sort(pool[:, fold]), folds == fold
+        own = pool[:, fold] if pool_folds is None else pool[pool_folds == fold, fold]
+        scores, rows = np.sort(own), folds == fold
         below = np.searchsorted(scores, known[rows], side="left")
         reached = np.searchsorted(scores, known[rows], side="right")
-        above[rows] = len(pool) - (below + reached) / 2
-    return (above + 0.5) / (len(pool) + 1)
+        places[rows] = (len(own) - (below + reached) / 2 + 0.5) / (len(own) + 1)
+    return places
 
 
 def share_posterior(places: Floats, images: int) -> Floats:

@@ -1,178 +1,162 @@
-"""Fit a model to labels and a pool: hold out, train, compare with a control, calibrate.
+"""Fit a model to features: folds, a control, calibration, sub-classes, clusters of strangers.
 
-Of the labeled images some are held out. A third of these chooses between the model that learned
-from the pool and a control that did not, and sets the temperature of probabilities; the others set
-the threshold, and nothing else, so that its guarantee holds.
+The labels are divided into folds. Each of K models learns from the labels of the other folds and
+from the pool, and judges its own fold: so every label trains, and every label calibrates. New
+images are judged by all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protofission.core.array_types import Ints
-from protofission.core.checks import check_sizes
-from protofission.core.cluster_count import Count
+from protofission.core.array_types import Floats, Ints
+from protofission.core.cluster_numbers import ClusterNumber
 from protofission.core.conformal import Guarantee
+from protofission.core.cross_conformal import FoldScores, cross_guarantee, fold_scores
 from protofission.core.errors import require
-from protofission.core.number_words import images, percent
+from protofission.core.near_duplicates import near_duplicates
 from protofission.core.ood_share import ShareEstimate, ood_share
 from protofission.core.progress import StageProgress
-from protofission.core.rng import check_seed
-from protofission.core.temperature import expected_calibration_error
-from protofission.data.augment.views import Augmentations
-from protofission.data.image_sets import Labels, TrainingData
-from protofission.triage.calibrated_model import CalibratedModel, Verdicts
-from protofission.triage.calibration import HeldOut, calibrate, hold_out
-from protofission.triage.class_counts import count_novel_classes, count_subclasses
-from protofission.triage.model_choice import Choice, choose, judge_rows
-from protofission.triage.quick_training import QuickTraining, train_quickly
+from protofission.core.rng import step_rng
+from protofission.core.temperature import best_temperature, expected_calibration_error
+from protofission.data.image_sets import Labels
+from protofission.triage.calibrated_model import JUDGED_AT_ONCE, Verdicts, judge
+from protofission.triage.divisions import cluster_strangers, divide_classes
+from protofission.triage.fit_options import FitOptions
+from protofission.triage.fold_ensemble import FoldEnsemble
+from protofission.triage.fold_model import FoldModel
+from protofission.triage.fold_models import (
+    FoldData,
+    fold_verdicts,
+    held_out_outputs,
+    pool_parts,
+    pool_scores,
+    train_models,
+)
+from protofission.triage.fold_training import CONTROL, METHOD, FoldTraining, Rows
+from protofission.triage.folds import NO_FOLD, assign_folds, hold_out
+from protofission.triage.pool_guard import Guard, compare
 
-CONTROL, METHOD = "supervised+pf", "orca+pf"
-"""Methods without the pool, and with it. ORCA's heads for novel classes make room for strangers
-even if no novel classes are asked for: on small pools of CIFAR-10 that detects strangers better
-than a threshold on the known classes alone, at the same accuracy (docs/guide.md)."""
-MOST_ROOM = 50
-"""Most heads that make room for strangers where no novel classes are asked for."""
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """The options of a fit."""
-
-    keep: float = 0.95
-    """Share of known images to accept."""
-    discover: int | Literal["auto"] = 0
-    """Number of novel classes to tell apart; with 0, strangers are rejected."""
-    prototypes: int | Literal["auto"] = 5
-    """V, the prototypes of a class."""
-    held_out: float = 0.3
-    """The share of the labeled images that is held out; more, up to half, if `keep` wants more."""
-    steps: int = 300
-    """Training steps of each model."""
-    width: int = 256
-    """Output features of the adapter."""
-    seed: int = 0
-    """Seed of all random numbers."""
-
-    def __post_init__(self) -> None:
-        require(0 < self.keep < 1, f"keep = {self.keep} must be between 0 and 1, such as 0.95.")
-        require(
-            0 < self.held_out < 1, f"held_out = {self.held_out} must be between 0 and 1, as 0.3."
-        )
-        require(
-            self.discover == "auto" or 0 <= self.discover <= 1000,
-            f"discover = {self.discover} must be a number of novel classes up to 1000, or auto.",
-        )
-        require(
-            self.prototypes == "auto" or 1 <= self.prototypes <= 100,
-            f"prototypes = {self.prototypes} must be between 1 and 100, or auto.",
-        )
-        check_sizes(steps=self.steps, width=self.width)
-        check_seed(self.seed)
+MOST_LEARNED = 50_000
+"""Most images of the pool that are learned from; of more, a sample."""
+MOST_DUPLICATES = 100_000
+"""Most images among which near-duplicates are looked for; the pool of more is not."""
+PoolRows = Callable[[Ints], Rows]
+"""Gives the (n, D) features of images of the pool by their numbers."""
 
 
 @dataclass(frozen=True)
 class FitResult:
     """A fitted model, its calibration, and its verdicts on the pool."""
 
-    calibrated_model: CalibratedModel
+    calibrated_model: FoldEnsemble
     method: str
-    held: HeldOut
-    choice: Choice
+    folds: Ints
+    """(L,): the fold of each label; NO_FOLD where every model learned from it."""
+    guard: Guard
     guarantee: Guarantee
     calibration_scores: NDArray[np.float32]
-    """ID scores of the images that set the threshold."""
+    """ID scores of the labels that set the threshold."""
+    held_probs: Floats
+    """(L, S): calibrated probabilities of the labels, by models that did not learn from them; 0 for
+    labels without a fold."""
     calibration_errors: tuple[float, float]
-    """ECE before and after the temperature, on images that did not set it."""
+    """ECE before and after the temperature, on labels that did not set it."""
     accuracy: float
-    """Accuracy on the images that set the threshold."""
-    held_probs: NDArray[np.float32]
-    """(H, S): calibrated probabilities of the images that set the threshold."""
-    novel: Count | None
-    """The estimate of the number of novel classes, if it was asked for."""
-    parts: tuple[Count, ...]
+    """Accuracy on the labels, by models that did not learn from them."""
+    novel: ClusterNumber | None
+    """The estimate of the number of clusters, if none was given."""
+    parts: tuple[ClusterNumber, ...]
     """The estimate of the number of sub-classes of each class, if it was asked for."""
     pool: Verdicts
+    typicality: Floats
+    """(U,): the cosine of each image to the nearest center of a cluster."""
     strangers: ShareEstimate
     """The share of the pool that is of no known class."""
+    duplicates: Ints
+    """(L,) or (L + U,): groups of near-duplicates, of labels alone where the pool is large."""
 
     def promise(self) -> str:
         """The guarantee of the threshold as a sentence."""
-        if self.guarantee.rank or not self.calibrated_model.clusters:
-            return self.guarantee.sentence()
-        return (
-            f"{images(self.guarantee.images)} held out cannot set a threshold that keeps "
-            f"{percent(self.guarantee.keep, 6)} of known images, so an image is novel where it is "
-            f"nearer to a novel cluster than to a class: {self.guarantee.remedy}."
-        )
+        return self.guarantee.sentence()
 
 
-def fit_rows(
-    views: Augmentations,
-    labeled: Tensor,
+def fit_features(
+    labeled: Rows,
     labels: Labels,
-    pool: Tensor,
-    width: int,
+    pool: PoolRows,
+    pool_size: int,
     options: FitOptions,
     *,
     learn_from: NDArray[np.bool_] | None = None,
+    processes: int = 1,
     progress: StageProgress = lambda what, done, total: None,
 ) -> FitResult:
     """Fit a model to features.
 
     Args:
-        views: makes views of rows: of a store, or `FeatureViews`.
-        labeled: (L, ...) rows as `views` takes them, with their `labels`, all classes among them.
-        pool: (U, ...) rows.
-        width: D, features of a row.
+        labeled: (L, D), with their `labels`, all classes among them.
+        pool: gives rows of the pool, which has `pool_size`; a pool of 0 is none.
         learn_from: (U,): mask of the pool rows to learn from; by default all.
+        processes: how many train, at most.
     """
-    held = hold_out(labels, options.held_out, options.keep, options.seed)
-    known = int(labels.max()) + 1
-    training = TrainingData(
-        labeled=labeled[held.training],
-        labels=torch.from_numpy(labels[held.training]),
-        unlabeled=pool if learn_from is None else pool[torch.from_numpy(learn_from)],
-        num_seen=known,
-        num_classes=known,
-        shape=(width,),
-    )
-    check_pool(len(training.unlabeled), options)
-    parts: tuple[Count, ...] = ()
-    slots, wanted = options.prototypes, options.discover
-    novel: Count | None = None
-    if slots == "auto":
-        counting = partial(progress, "counting sub-classes")
-        parts = count_subclasses(views, training, options.seed, counting)
-        slots = int(max(part.number for part in parts))
-    if wanted == "auto":
-        counting = partial(progress, "counting novel classes")
-        novel = count_novel_classes(views, training, options.seed, counting)
-        wanted = novel.number
-    settings = QuickTraining(CONTROL, slots, options.width, options.steps, options.seed)
-    control = train_quickly(settings, training, views, partial(progress, "training the control"))
-    settings = replace(settings, method=METHOD)
-    open_world = replace(training, num_classes=known + (wanted or min(known, MOST_ROOM)))
-    model = train_quickly(settings, open_world, views, partial(progress, "training the model"))
-    choice = choose(views, control, model, labeled[held.choosing], labels[held.choosing], known)
-    calibrated_model = CalibratedModel(
-        control if choice.pool_hurts else model, known, clusters=wanted > 0
-    )
-    return _calibrate_and_judge(
-        views, calibrated_model, labeled, labels, pool, held, choice, options, novel, parts
+    may_learn = np.arange(pool_size) if learn_from is None else np.flatnonzero(learn_from)
+    learned = _sample(may_learn, options.seed)
+    duplicates = _duplicate_groups(labeled, pool, pool_size, progress)
+    if options.folds == 1:
+        folds = hold_out(
+            labels, duplicates[: len(labels)], options.held_out, options.keep, options.seed
+        )
+    else:
+        folds = assign_folds(labels, duplicates[: len(labels)], options.folds, options.seed)
+    rows = pool(learned) if len(learned) else labeled[:0]
+    models = max(int(folds.max(initial=NO_FOLD)) + 1, 1)
+    data = FoldData(labeled, labels, folds, rows, pool_parts(len(rows), models, options.seed))
+    chosen, guard, strangers = _train_and_guard(data, options, processes, progress)
+    judging = partial(progress, "judging the pool")
+    judging(0, 3)
+    calibration = _calibrate(chosen, data, options)
+    sizes = np.bincount(folds[folds != NO_FOLD], minlength=models).tolist()
+    ensemble = FoldEnsemble(chosen, sizes, says_novel=options.discover != 0)
+    calibration.set_on(ensemble)
+    first = judge(ensemble, _chunks(rows))
+    judging(1, 3)
+    parts = divide_classes(labeled, labels, rows, first, options)
+    clusters = cluster_strangers(labeled, labels, rows, first, strangers, options)
+    ensemble.parts, ensemble.clusters = parts.centers, clusters.centers
+    judging(2, 3)
+    numbers = np.array_split(np.arange(pool_size), max(pool_size // JUDGED_AT_ONCE, 1))
+    verdicts = judge(ensemble, (torch.from_numpy(pool(some)) for some in numbers))
+    typicality = [_typicality(ensemble, pool(some)) for some in numbers]
+    judging(3, 3)
+    return FitResult(
+        calibrated_model=ensemble,
+        method=CONTROL if guard.pool_hurts or not pool_size else METHOD,
+        folds=folds,
+        guard=guard,
+        guarantee=calibration.guarantee,
+        calibration_scores=calibration.label_id_scores(),
+        held_probs=calibration.probs,
+        calibration_errors=calibration.errors,
+        accuracy=calibration.accuracy,
+        novel=next(iter(clusters.counted), None),
+        parts=parts.counted,
+        pool=verdicts,
+        typicality=np.concatenate(typicality),
+        strangers=strangers,
+        duplicates=duplicates,
     )
 
 
-def check_pool(others: int, options: FitOptions) -> None:
-    """Refuse a pool with too few images beside the labeled ones.
+def check_pool(others: int) -> None:
+    """Refuse a pool of which every image is a labeled one.
 
     Args:
         others: the number of pool images that are not labeled ones.
@@ -182,71 +166,125 @@ def check_pool(others: int, options: FitOptions) -> None:
         "Every image of the pool is a labeled one too, so nothing can be learned from it: add "
         "images to the pool.",
     )
-    require(
-        others > 1 or options.discover != "auto",
-        "A pool of one image is too small for --discover auto: add images, or give a number.",
+
+
+def _sample(numbers: Ints, seed: int) -> Ints:
+    """At most MOST_LEARNED of the numbers, drawn at random, in order."""
+    random = np.random.default_rng(step_rng(seed, 0, "images to learn from").initial_seed())
+    return np.sort(random.permutation(numbers)[:MOST_LEARNED])
+
+
+def _chunks(rows: Rows) -> Iterator[Tensor]:
+    yield from torch.split(torch.from_numpy(rows), JUDGED_AT_ONCE)
+
+
+@torch.no_grad()
+def _typicality(ensemble: FoldEnsemble, rows: Rows) -> Floats:
+    """(N,): the largest cosine of (N, D) features to the center of a cluster; 0 without any."""
+    if not ensemble.num_clusters:
+        return np.zeros(len(rows))
+    found: Floats = ensemble.clusters(torch.from_numpy(rows)).amax(1).double().numpy()
+    return found
+
+
+def _duplicate_groups(
+    labeled: Rows, pool: PoolRows, pool_size: int, progress: StageProgress
+) -> Ints:
+    """Groups of near-duplicates among labels and pool, or among labels alone."""
+    progress("looking for near-duplicates", 0, 1)
+    rows = labeled
+    if len(labeled) + pool_size <= MOST_DUPLICATES and pool_size:
+        rows = np.concatenate([labeled, pool(np.arange(pool_size))])
+    found = near_duplicates(rows)
+    progress("looking for near-duplicates", 1, 1)
+    return found
+
+
+def _train_and_guard(
+    data: FoldData, options: FitOptions, processes: int, progress: StageProgress
+) -> tuple[list[FoldModel], Guard, ShareEstimate]:
+    """Train models and controls, keep the better ones, and estimate the share of strangers."""
+    settings = FoldTraining(options.slots, options.width, options.steps, options.seed)
+    controls = train_models(
+        data,
+        settings,
+        with_pool=False,
+        processes=processes,
+        progress=partial(progress, "training controls on the labels alone"),
     )
+    control = fold_verdicts(controls, data)
+    if not len(data.pool):
+        unknown = ShareEstimate(float("nan"), 0.0, 1.0)
+        return controls, compare(control, control, options.keep, 0.5, options.seed), unknown
+    models = train_models(
+        data,
+        settings,
+        with_pool=True,
+        processes=processes,
+        progress=partial(progress, "training models on labels and pool"),
+    )
+    model = fold_verdicts(models, data)
+    by_model = pool_scores(models, data.pool).numpy()
+    parts = None if (data.parts == NO_FOLD).all() else data.parts
+    strangers = ood_share(model.scores, by_model, model.folds, pool_folds=parts)
+    share = 0.5 if np.isnan(strangers.share) else strangers.share
+    guard = compare(control, model, options.keep, share, options.seed)
+    return (controls if guard.pool_hurts else models), guard, strangers
 
 
-def _calibrate_and_judge(
-    views: Augmentations,
-    calibrated_model: CalibratedModel,
-    labeled: Tensor,
-    labels: Labels,
-    pool: Tensor,
-    held: HeldOut,
-    choice: Choice,
-    options: FitOptions,
-    novel: Count | None,
-    parts: tuple[Count, ...],
-) -> FitResult:
-    """Calibrate the chosen model, and judge it and the pool."""
-    choosing, calibrating = labels[held.choosing], labels[held.calibrating]
-    logits = np.zeros((0, calibrated_model.num_seen))
-    if len(choosing):
-        probs = judge_rows(calibrated_model, views, labeled[held.choosing]).probs
-        logits = probs.double().log().numpy()
-    before = judge_rows(calibrated_model, views, labeled[held.calibrating])
-    scores: NDArray[np.float32] = before.id_scores.float().numpy()
-    promised = calibrate(calibrated_model, logits, choosing, scores, options.keep)
-    after = judge_rows(calibrated_model, views, labeled[held.calibrating])
-    verdicts = judge_rows(calibrated_model, views, pool)
-    return FitResult(
-        calibrated_model=calibrated_model,
-        method=CONTROL if choice.pool_hurts else METHOD,
-        held=held,
-        choice=choice,
-        guarantee=promised,
-        calibration_scores=scores,
-        calibration_errors=(
-            expected_calibration_error(before.probs.numpy(), calibrating),
-            expected_calibration_error(after.probs.numpy(), calibrating),
+@dataclass(frozen=True)
+class _Calibration:
+    """Temperature and threshold of a fit, and what they were set by."""
+
+    ranked: FoldScores | None
+    guarantee: Guarantee
+    temperature: float
+    probs: Floats
+    errors: tuple[float, float]
+    accuracy: float
+
+    def set_on(self, ensemble: FoldEnsemble) -> None:
+        """Set temperature, threshold and label scores of a model."""
+        ensemble.temperature.fill_(self.temperature)
+        ensemble.threshold.fill_(self.guarantee.threshold)
+        if self.ranked is not None:
+            ensemble.rank_among(self.ranked)
+
+    def label_id_scores(self) -> NDArray[np.float32]:
+        """(n,): ID scores of the labels."""
+        if self.ranked is None or not len(self.ranked.scores):
+            return np.zeros(0, np.float32)
+        return self.ranked.label_id_scores().astype(np.float32)
+
+
+def _calibrate(models: list[FoldModel], data: FoldData, options: FitOptions) -> _Calibration:
+    """Calibrate by all labels that some model did not learn from."""
+    judged, folds = data.judged, data.folds[data.judged]
+    labels = data.labels[judged]
+    logits, scores = (each.double().numpy() for each in held_out_outputs(models, data))
+    reference = pool_scores(models, data.pool if len(data.pool) else data.labeled).numpy()
+    before, after = _softmax(logits), np.zeros_like(logits)
+    for fold in np.unique(folds):  # each fold by the temperature of the others
+        own = folds == fold
+        others = ~own if (~own).any() else own
+        after[own] = _softmax(logits[own] / best_temperature(logits[others], labels[others]))
+    temperature = best_temperature(logits, labels)
+    probs = np.zeros((len(data.labels), logits.shape[1]))
+    probs[judged] = _softmax(logits / temperature)
+    ranked = fold_scores(scores, folds, reference) if len(judged) else None
+    return _Calibration(
+        ranked,
+        cross_guarantee(folds, options.keep),
+        temperature,
+        probs,
+        (
+            expected_calibration_error(before, labels),
+            expected_calibration_error(after, labels),
         ),
-        accuracy=float((after.classes.numpy() == calibrating).mean()),
-        held_probs=after.probs.float().numpy(),
-        novel=novel,
-        parts=parts,
-        pool=verdicts,
-        strangers=ood_share(scores, verdicts.id_scores.numpy(), seed=options.seed),
+        float((logits.argmax(1) == labels).mean()) if len(judged) else float("nan"),
     )
 
 
-def prototype_sentences(use: Ints, names: Sequence[str]) -> list[str]:
-    """Say for each class how many of its prototypes are in use.
-
-    Args:
-        use: (S, V) accepted images of each prototype, as `slot_use` counts them.
-    """
-    slots = use.shape[1]
-    lines = []
-    for name, own in zip(names, use, strict=True):
-        total = int(own.sum())
-        if not total:
-            lines.append(f"{name}: no image of the pool was accepted.")
-            continue
-        busy = int((own >= 0.05 * total).sum())
-        if slots == 1 or busy == 1:
-            lines.append(f"{name}: all of one kind.")
-        else:
-            lines.append(f"{name}: {busy} kinds, the largest with {own.max() / total:.0%}.")
-    return lines
+def _softmax(logits: Floats) -> Floats:
+    found: Floats = torch.from_numpy(logits).softmax(-1).numpy()
+    return found

@@ -79,9 +79,7 @@ class UnitCenters(nn.Module):
         """(N, groups, most centers of a group) cosines; OUTSIDE beyond those that a group has."""
         cosines, most = self(features), max(self.sizes.counts)
         groups = torch.split(cosines, list(self.sizes.counts), dim=1)
-        padded = [
-            nn.functional.pad(own, (0, most - own.shape[1]), value=OUTSIDE) for own in groups
-        ]
+        padded = [nn.functional.pad(own, (0, most - own.shape[1]), value=OUTSIDE) for own in groups]
         return torch.stack(padded, 1)
 
 
@@ -95,9 +93,9 @@ class FoldEnsemble(CalibratedModel):
 
     Args:
         models: K models.
-        ranked: scores of the labels by the model of their fold, among which images are ranked.
-        parts: sub-classes, a group of centers for each class.
-        clusters: one group of centers of rejected images; it may be empty.
+        fold_sizes: labels of each fold, among which images are ranked (`rank_among`).
+        parts: sub-classes, a group of centers for each class; by default one each.
+        clusters: one group of centers of rejected images; by default none.
     """
 
     centers: Tensor
@@ -108,15 +106,19 @@ class FoldEnsemble(CalibratedModel):
         self,
         models: Sequence[FoldModel],
         fold_sizes: Sequence[int],
-        parts: UnitCenters,
-        clusters: UnitCenters,
+        parts: UnitCenters | None = None,
+        clusters: UnitCenters | None = None,
         *,
-        says_novel: bool,
+        says_novel: bool = False,
     ) -> None:
-        super().__init__(models[0].sizes.known, 1.0, -torch.inf, says_novel=says_novel)
+        sizes = models[0].sizes
+        super().__init__(sizes.known, 1.0, -torch.inf, says_novel=says_novel)
         self.models = nn.ModuleList(models)
         self.fold_sizes = tuple(fold_sizes)
-        self.parts, self.clusters = parts, clusters
+        whole = CenterSizes(sizes.inputs, 1, (1,) * sizes.known)
+        self.parts = UnitCenters(whole) if parts is None else parts
+        nothing = CenterSizes(sizes.inputs, 1, (0,))
+        self.clusters = UnitCenters(nothing) if clusters is None else clusters
         self.register_buffer("centers", torch.zeros(len(models)))
         self.register_buffer("scales", torch.ones(len(models)))
         self.register_buffer("label_scores", torch.zeros(sum(self.fold_sizes)))

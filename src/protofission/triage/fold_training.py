@@ -36,9 +36,9 @@ NEAR = 64
 """Principal directions in which distances are measured."""
 SHRINKAGE = 0.5
 """The part of the covariance within classes that is replaced by its mean variance."""
-MOST_ROOM = 50
-"""Most heads for strangers; there are as many as known classes, if these are fewer."""
-LEAST_SHARE, MOST_SHARE = 0.2, 0.8
+MOST_ROOM = 100
+"""Most heads for strangers; there are twice as many as known classes, if these are fewer."""
+LEAST_SHARE, MOST_SHARE = 0.2, 0.9
 """Ends of the share of strangers for which heads are kept in use: an estimate may be wrong."""
 LEAST_SCALE = 1e-6
 """Smallest spread by which scores and logits are divided."""
@@ -137,7 +137,7 @@ def _train_prototypes(
 
 def _room(known: int) -> int:
     """The number of heads for strangers."""
-    return min(known, MOST_ROOM)
+    return min(2 * known, MOST_ROOM)
 
 
 def _unit_rows(rows: Floats) -> Floats:

@@ -1,0 +1,148 @@
+"""Train the models of all folds, side by side where it takes long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from protofission.core.array_types import Ints
+from protofission.core.progress import Progress
+from protofission.core.rng import step_rng
+from protofission.core.threads import one_library_thread, one_thread
+from protofission.system.worker_processes import WorkerTask, initialize_worker, run_in_order
+from protofission.triage.calibrated_model import JUDGED_AT_ONCE
+from protofission.triage.fold_model import FoldModel
+from protofission.triage.fold_training import FoldTraining, Rows, train_fold
+from protofission.triage.folds import NO_FOLD
+from protofission.triage.pool_guard import FoldVerdicts
+
+
+@dataclass(frozen=True)
+class FoldData:
+    """Labels and pool, and what each model does not learn from."""
+
+    labeled: Rows
+    """(L, D)."""
+    labels: Ints
+    """(L,)."""
+    folds: Ints
+    """(L,): model k does not learn from the labels of fold k."""
+    pool: Rows
+    """(U, D)."""
+    parts: Ints
+    """(U,): model k does not learn from part k of the pool."""
+
+    @property
+    def models(self) -> int:
+        """K."""
+        return max(int(self.folds.max(initial=NO_FOLD)) + 1, 1)
+
+    @property
+    def judged(self) -> Ints:
+        """(n,): indices of the labels that some model did not learn from."""
+        return np.flatnonzero(self.folds != NO_FOLD)
+
+
+def pool_parts(size: int, models: int, seed: int) -> Ints:
+    """(size,): the part of each image of the pool, of about equal sizes, drawn at random.
+
+    So that images of the pool are to a model what labels of its fold are, and scores of both can be
+    compared, a model does not learn from its own part. With one model, or where the pool is small,
+    all images are in NO_FOLD, and every model learns from all.
+    """
+    if models == 1 or size < 4 * models:
+        return np.full(size, NO_FOLD)
+    random = np.random.default_rng(step_rng(seed, 0, "parts of the pool").initial_seed())
+    return random.permutation(size) % models
+
+
+@dataclass(frozen=True)
+class _Task:
+    model: int
+    with_pool: bool
+
+
+_given: tuple[FoldData, FoldTraining] | None = None
+"""In a worker process, the data and settings of its tasks."""
+
+
+def train_models(
+    data: FoldData,
+    settings: FoldTraining,
+    *,
+    with_pool: bool,
+    processes: int = 1,
+    progress: Progress = lambda done, total: None,
+) -> list[FoldModel]:
+    """Train the K models, on labels and pool or as controls on labels alone.
+
+    Each is trained on one thread and from a seed of its own, so that the result does not depend on
+    the number of processes.
+    """
+    tasks = [_Task(number, with_pool) for number in range(data.models)]
+    workers = WorkerTask[_Task, FoldModel](
+        _begin_worker, (data, settings), _train_in_worker, lambda task: (task,)
+    )
+    found: list[FoldModel] = []
+    progress(0, len(tasks))
+    for model in run_in_order(tasks, lambda task: _train(data, settings, task), workers, processes):
+        found.append(model)
+        progress(len(found), len(tasks))
+    return found
+
+
+def _begin_worker(data: FoldData, settings: FoldTraining) -> None:
+    global _given
+    initialize_worker(1)
+    _given = data, settings
+
+
+def _train_in_worker(task: _Task) -> FoldModel:
+    assert _given is not None
+    return _train(*_given, task)
+
+
+def _train(data: FoldData, settings: FoldTraining, task: _Task) -> FoldModel:
+    learned = data.folds != task.model
+    settings = replace(settings, seed=settings.seed + task.model)
+    pool = data.pool[data.parts != task.model] if task.with_pool else None
+    with one_thread(), one_library_thread():
+        return train_fold(settings, data.labeled[learned], data.labels[learned], pool)
+
+
+@torch.no_grad()
+def held_out_outputs(models: list[FoldModel], data: FoldData) -> tuple[torch.Tensor, torch.Tensor]:
+    """(n, S) logits and (n,) scores of the judged labels, each by the model of its fold."""
+    judged = data.judged
+    rows = torch.from_numpy(data.labeled[judged])
+    logits = torch.zeros(len(judged), models[0].sizes.known)
+    scores = torch.zeros(len(judged))
+    for number, model in enumerate(models):
+        own = torch.from_numpy(data.folds[judged] == number)
+        if own.any():
+            logits[own], scores[own] = model(rows[own])
+    return logits, scores
+
+
+@torch.no_grad()
+def pool_scores(models: list[FoldModel], rows: Rows) -> torch.Tensor:
+    """(U, K): scores of the pool by every model."""
+    chunks = torch.split(torch.from_numpy(rows), JUDGED_AT_ONCE)
+    return torch.cat([torch.stack([model(some).scores for model in models], 1) for some in chunks])
+
+
+def fold_verdicts(models: list[FoldModel], data: FoldData) -> FoldVerdicts:
+    """Verdicts of the models on labels and pool images that they did not learn from."""
+    logits, scores = held_out_outputs(models, data)
+    judged = data.judged
+    parts = np.where(data.parts == NO_FOLD, 0, data.parts)
+    by_model = pool_scores(models, data.pool).numpy()
+    return FoldVerdicts(
+        right=logits.argmax(1).numpy() == data.labels[judged],
+        scores=scores.numpy().astype(float),
+        folds=data.folds[judged],
+        pool=by_model[np.arange(len(parts)), parts].astype(float),
+        parts=parts,
+    )
