@@ -77,7 +77,7 @@ def _near_pairs(rows: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> tupl
     if len(rows) < 2:
         return nothing
     workers = torch.get_num_threads()
-    with one_thread(strictly=True), ThreadPoolExecutor(workers, None, take_one_core) as pool:
+    with one_thread(strictly=True), ThreadPoolExecutor(workers, "near", take_one_core) as pool:
         units = _unit_rows(torch.from_numpy(rows))
         reduced = _reduce(units)
         halves = reduced.square().sum(1) / 2
@@ -103,8 +103,8 @@ def _reduce(units: Tensor) -> Tensor:
     if units.shape[1] <= PRINCIPAL_DIRECTIONS:
         return units
     some = units[:: -(-len(units) // SAMPLE)].double()
-    directions = torch.linalg.eigh(some.T @ some).eigenvectors[:, -PRINCIPAL_DIRECTIONS:]
-    return units @ directions.float()
+    directions: Tensor = torch.linalg.eigh(some.T @ some).eigenvectors
+    return units @ directions[:, -PRINCIPAL_DIRECTIONS:].float()
 
 
 def _blocks(number: int) -> Iterator[slice]:
