@@ -26,11 +26,11 @@ RANK = 10
 """The scale is the distance to this neighbor; in a small set, to the middle one."""
 LEAST_SCALE = 0.25
 """Smallest scale, in units of the median, so that a burst of many images is found too."""
-LEAST_DEVIATION = 1e-3
+LEAST_SPREAD = 1e-3
 """Smallest deviation of a feature, in units of the root mean square of all."""
 CANDIDATES = 32
 """Neighbors of each image that are looked at."""
-DIRECTIONS = 64
+PRINCIPAL_DIRECTIONS = 64
 """Principal directions in which candidates are found, if there are more features."""
 SAMPLE = 8192
 """Images, evenly spaced, that these are computed from."""
@@ -77,7 +77,7 @@ def _near_pairs(rows: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> tupl
     if len(rows) < 2:
         return nothing
     workers = torch.get_num_threads()
-    with one_thread(strictly=True), ThreadPoolExecutor(workers, None, take_one_core) as pool:
+    with one_thread(strictly=True), ThreadPoolExecutor(workers, "near", take_one_core) as pool:
         units = _unit_rows(torch.from_numpy(rows))
         reduced = _reduce(units)
         halves = reduced.square().sum(1) / 2
@@ -94,17 +94,17 @@ def _near_pairs(rows: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> tupl
 
 def _unit_rows(rows: Tensor) -> Tensor:
     deviation, mean = torch.std_mean(rows, 0, correction=0)
-    least = LEAST_DEVIATION * deviation.square().mean().sqrt()
+    least = LEAST_SPREAD * deviation.square().mean().sqrt()
     return torch.nn.functional.normalize((rows - mean) / deviation.clamp_min(least), dim=1)
 
 
 def _reduce(units: Tensor) -> Tensor:
     """Project unit vectors on their principal directions; distances become no larger."""
-    if units.shape[1] <= DIRECTIONS:
+    if units.shape[1] <= PRINCIPAL_DIRECTIONS:
         return units
     some = units[:: -(-len(units) // SAMPLE)].double()
-    directions = torch.linalg.eigh(some.T @ some).eigenvectors[:, -DIRECTIONS:]
-    return units @ directions.float()
+    directions: Tensor = torch.linalg.eigh(some.T @ some).eigenvectors
+    return units @ directions[:, -PRINCIPAL_DIRECTIONS:].float()
 
 
 def _blocks(number: int) -> Iterator[slice]:

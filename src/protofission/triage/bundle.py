@@ -219,7 +219,7 @@ class Bundle:
         return card_lines(self)
 
     def card_screen(self) -> list[str]:
-        """What matters most of the card, as lines that fit one screen."""
+        """The most important facts of the card, as lines that fit one screen."""
         return card_screen(self)
 
     def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
