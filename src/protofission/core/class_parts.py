@@ -27,7 +27,7 @@ from protofission.core.unit_maps import (
 MOST_PARTS = 10
 """The largest number of parts that is estimated."""
 WHITENINGS = 2
-"""How often the space is whitened by the parts found so far."""
+"""Number of times that the space is whitened by the parts found so far."""
 
 
 @dataclass(frozen=True)
