@@ -139,7 +139,7 @@ def silhouette(rows: Floats, members: Ints) -> float:
 
 
 def prediction_strengths(members: Ints, others: Ints) -> Floats:
-    """Of each cluster's pairs of rows, the share that the other clustering puts together too.
+    """(K,): the share of each cluster's pairs of rows that the other clustering puts together too.
 
     A cluster of one row has none, and strength 0.
     """
