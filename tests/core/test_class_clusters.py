@@ -74,7 +74,7 @@ def test_clusters_come_by_size_and_repeat():
 
 
 def test_of_many_rows_a_sample_finds_the_clusters(monkeypatch):
-    monkeypatch.setattr("protofission.core.unit_clusters.ROWS", 12)
+    monkeypatch.setattr("protofission.core.unit_clusters.ROWS", 60)
     rows = np.repeat(np.eye(3), [20, 90, 50], axis=0)
     assert np.bincount(cluster_units(rows, 3, seed=0).members).tolist() == [90, 50, 20]
 

@@ -27,7 +27,7 @@ from protofission.core.unit_maps import (
 MOST_PARTS = 10
 """The largest number of parts that is estimated."""
 WHITENINGS = 2
-"""How often the space is whitened by the parts found so far."""
+"""Number of times that the space is whitened by the parts found so far."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def split_classes(
             are fewer.
         most: the largest estimate.
     """
-    rows, own = check_features_given(features, "class"), check_classes(classes, len(features))
+    rows = check_features_given(features, "class")
+    own = check_classes(classes, len(rows))
     found = int(own.max(initial=-1)) + 1
     require(found > 0, "There are no rows of any class: give some.")
     require(

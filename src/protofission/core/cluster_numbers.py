@@ -22,7 +22,7 @@ ROWS = 1500
 """Most rows that are clustered; of more, a sample is taken."""
 MOST = 60
 """The largest answer, if none is given."""
-TURNS = 3
+PAIRS_OF_HALVES = 3
 """Number of random pairs of halves."""
 RUNS = 2
 """Runs of k-means for each number."""
@@ -111,7 +111,7 @@ def _quality(rows: Floats, number: int, seed: int) -> float:
     members = cluster_units(rows, number, seed, RUNS).members
     apart = silhouette(rows, members)
     strengths = []
-    for turn in range(TURNS):
+    for turn in range(PAIRS_OF_HALVES):
         order = _rng(seed, 1 + turn).permutation(len(rows))
         halves = rows[order[: len(rows) // 2]], rows[order[len(rows) // 2 :]]
         found = [cluster_units(half, number, seed, RUNS) for half in halves]
@@ -139,7 +139,7 @@ def silhouette(rows: Floats, members: Ints) -> float:
 
 
 def prediction_strengths(members: Ints, others: Ints) -> Floats:
-    """Of each cluster's pairs of rows, the share that the other clustering puts together too.
+    """(K,): the share of each cluster's pairs of rows that the other clustering puts together too.
 
     A cluster of one row has none, and strength 0.
     """
@@ -158,7 +158,7 @@ def cut_ratio(rows: Floats, seed: int) -> float:
     are apart, less.
     """
     ratios = []
-    for turn in range(TURNS):
+    for turn in range(PAIRS_OF_HALVES):
         order = _rng(seed, 1 + turn).permutation(len(rows))
         halves = rows[order[: len(rows) // 2]], rows[order[len(rows) // 2 :]]
         for half, held in (halves, halves[::-1]):
