@@ -157,7 +157,7 @@ def mahalanobis(rows: Tensor, gaussians: Gaussians) -> Tensor:
 
     With precision = R R^T they are the squared distances of rows R to means R.
     """
-    root = torch.linalg.cholesky(gaussians.precision)
+    root: Tensor = torch.linalg.cholesky(gaussians.precision)
     present = ~gaussians.means.isnan().any(1)
     distances = root.new_full((len(rows), len(present)), torch.inf)
     distances[:, present] = squared_distances(rows.double() @ root, gaussians.means[present] @ root)
