@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from protofission.core.errors import require
+from protofission.core.errors import InputError, require
 from protofission.core.records import NO_CLASS
+from protofission.models.adapters import Adapter
 from protofission.models.heads import sizes_of
 from protofission.models.model import Model
 
@@ -195,7 +196,9 @@ class SingleModel(CalibratedModel):
 
     def _standards(self) -> tuple[Tensor, Tensor]:
         body = self.model.backbone
-        return body.get_buffer("mean"), body.get_buffer("deviation")
+        if not isinstance(body, Adapter):
+            raise InputError("A bundle wants a model on features: give one with an adapter.")
+        return body.mean, body.deviation
 
 
 @torch.no_grad()
