@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -135,13 +136,12 @@ class FoldEnsemble(CalibratedModel):
     @property
     def inputs(self) -> int:
         """D, the features that it takes."""
-        return self._sizes.inputs
+        return self.sizes[0].inputs
 
     @property
-    def _sizes(self) -> FoldModelSizes:
-        first = self.models[0]
-        assert isinstance(first, FoldModel)
-        return first.sizes
+    def sizes(self) -> tuple[FoldModelSizes, ...]:
+        """The sizes of each model."""
+        return tuple(cast(FoldModel, model).sizes for model in self.models)
 
     @property
     def subclass_counts(self) -> tuple[int, ...]:
