@@ -44,7 +44,7 @@ def centers_of(counts, seed):
     return UnitCenters.of(space, [torch.from_numpy(own) for own in units]), space, units
 
 
-def ensemble_of(clusters=3, keep=0.8, *, says_novel=False):
+def ensemble_of(clusters=3, keep=0.5, *, says_novel=False):
     """An ensemble of random models, the scores that it ranks among, and its guarantee."""
     models = [random_model(seed) for seed in range(MODELS)]
     folds = np.random.default_rng(0).permutation(np.arange(LABELS) % MODELS)
@@ -76,7 +76,7 @@ def test_id_scores_are_those_of_core_and_the_rank_alone_accepts():
     scores, verdicts = found.by_model(rows(300, 5))[1], found(rows(300, 5))
     assert verdicts.id_scores.numpy() == pytest.approx(ranked.id_scores(scores), abs=1e-6)
     ranks = ranked.ranks(scores.numpy().astype(float))
-    assert promised.rank == 8
+    assert promised.rank == 20
     assert np.array_equal(verdicts.decisions.numpy() == ACCEPT, ranks >= promised.rank)
     assert 20 < (ranks >= promised.rank).sum() < 280
     # ties with labels count as reached, in either precision
@@ -164,16 +164,17 @@ def test_ranges_hold_the_score_and_grow_with_the_tolerance():
 
 def test_no_bit_of_a_row_depends_on_the_rows_beside_it():
     found = ensemble_of()[0].double()
-    given = rows(70, 5).double()
-    for name in ("probs", "id_scores", "clusters", "subclasses"):
+    given = rows(37, 5).double()
 
-        def part(some, name=name):
-            return getattr(found(some), name)
+    def numbers(some):
+        verdicts = found(some)
+        affinities = torch.cat([part.flatten(1) for part in found.affinities(some)], 1)
+        return torch.cat([verdicts.probs, verdicts.id_scores[:, None], affinities], 1)
 
-        together = compute_rows(part, given)
-        alone = torch.cat([compute_rows(part, given[row : row + 1]) for row in range(70)])
-        assert torch.equal(together, alone), name
-        assert torch.equal(compute_rows(part, given.flip(0)).flip(0), together), name
+    together = compute_rows(numbers, given)
+    alone = torch.cat([compute_rows(numbers, given[row : row + 1]) for row in range(37)])
+    assert torch.equal(together, alone)
+    assert torch.equal(compute_rows(numbers, given.flip(0)).flip(0), together)
     with row_by_row():
         exact = found(given)
     with torch.no_grad():
