@@ -10,7 +10,14 @@ from protofission.core.records import NO_CLASS
 from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
-from protofission.triage.calibrated_model import ACCEPT, NOVEL, REJECT, SingleModel, Verdicts, subclass_use
+from protofission.triage.calibrated_model import (
+    ACCEPT,
+    NOVEL,
+    REJECT,
+    SingleModel,
+    Verdicts,
+    subclass_use,
+)
 
 
 def calibrated_model(

@@ -71,7 +71,7 @@ def test_strangers_are_rejected_and_known_images_named():
     assert found.accuracy > 0.8
     new, names = blobs((100, 100, 100, 100), 9)
     ids = found.calibrated_model(torch.from_numpy(new)).id_scores.numpy()
-    assert auroc(torch.from_numpy(-ids), torch.from_numpy(names >= 3)) > 0.85
+    assert auroc(-ids[names < 3], -ids[names >= 3]) > 0.85
     decisions = found.pool.decisions.numpy()
     assert (decisions[known] == ACCEPT).mean() > 0.8
     assert (decisions[~known] == REJECT).mean() > 0.4
@@ -79,16 +79,20 @@ def test_strangers_are_rejected_and_known_images_named():
     assert found.typicality.shape == found.pool.id_scores.shape == (150,)
 
 
-def test_the_share_that_is_kept_is_near_the_promise_over_seeds():
+@pytest.mark.parametrize(("folds", "seeds"), [(1, 6), (3, 2)])
+def test_the_share_that_is_kept_is_as_promised_over_seeds(folds, seeds):
+    """By one model near the mean that is proved; by folds within the range, rather above."""
     kept = []
-    for seed in range(4):
-        options = FitOptions(steps=4, width=8, prototypes=1, keep=0.8, folds=3, seed=seed)
-        found = fitted(options, pool=(20, 20, 20, 20), seed=seed)[0]
-        new, _ = blobs((150, 150, 150), 99 + seed)
-        kept.append((found.calibrated_model(torch.from_numpy(new)).decisions == ACCEPT).float())
-    expected = found.guarantee.expected
-    assert expected == pytest.approx(0.8108, abs=1e-3)
-    assert np.mean([float(each.mean()) for each in kept]) == pytest.approx(expected, abs=0.09)
+    for seed in range(seeds):
+        options = FitOptions(steps=2, width=4, prototypes=1, keep=0.8, folds=folds, seed=seed)
+        found = fitted(options, pool=(8, 8, 8, 8), seed=seed)[0]
+        new = torch.from_numpy(blobs((150, 150, 150), 99 + seed)[0])
+        kept.append(float((found.calibrated_model(new).decisions == ACCEPT).float().mean()))
+        assert found.guarantee.at_least <= kept[-1] <= found.guarantee.at_most
+    if folds == 1:
+        assert np.mean(kept) == pytest.approx(found.guarantee.expected, abs=0.08)
+    else:
+        assert np.mean(kept) > found.guarantee.expected - 0.05
 
 
 def test_calibration_is_that_of_labels_by_models_that_did_not_learn_from_them():
@@ -110,9 +114,7 @@ def test_calibration_is_that_of_labels_by_models_that_did_not_learn_from_them():
     assert found.accuracy == (logits.argmax(1) == labels).mean()
     assert found.guard.images == found.guarantee.images == len(found.calibration_scores) == 36
     assert found.guarantee.folds == 3
-    order = np.argsort(found.folds, kind="stable")
     ranked = np.concatenate([np.sort(scores[found.folds == k]) for k in range(3)])
-    assert len(order) == 36
     assert found.calibrated_model.label_scores.numpy() == pytest.approx(ranked, rel=1e-6)
 
 
@@ -134,10 +136,12 @@ def test_one_fold_is_split_conformal_and_says_so():
 
 
 def test_a_fit_repeats_bit_for_bit_and_another_seed_differs():
-    one, two = usual()[0], fitted()[0]
+    options = FitOptions(steps=2, width=4, prototypes=1, folds=2)
+    one, two, other = (
+        fitted(replace(options, seed=seed), (5, 5), (10, 10, 10))[0] for seed in (0, 0, 1)
+    )
     assert_same(bits(one.calibrated_model), bits(two.calibrated_model))
     assert torch.equal(one.pool.id_scores, two.pool.id_scores)
-    other = fitted(replace(OPTIONS, seed=1))[0]
     assert not torch.equal(one.pool.id_scores, other.pool.id_scores)
 
 
@@ -284,7 +288,7 @@ def test_nothing_is_learned_from_images_of_the_pool_that_are_left_out():
 
 
 def tiny(rows, labels, pool, **options):
-    given = FitOptions(**{"steps": 2, "width": 4, "prototypes": 2, "folds": 3, **options})
+    given = FitOptions(**{"steps": 2, "width": 4, "prototypes": 2, **options})
     others = np.asarray(pool, np.float32)
     rows = np.asarray(rows, np.float32)
     return fit_features(rows, np.asarray(labels), others.__getitem__, len(others), given)
@@ -314,8 +318,9 @@ HARDLY_ANY = {
 }
 
 
-@pytest.mark.parametrize("folds", [1, 3])
-@pytest.mark.parametrize("case", HARDLY_ANY)
+@pytest.mark.parametrize(
+    ("case", "folds"), [*((case, 2) for case in HARDLY_ANY), ("no pool", 1), ("two images", 1)]
+)
 def test_hardly_any_images_give_a_finite_model_that_accepts_all(case, folds):
     rows, labels, pool = HARDLY_ANY[case]
     found = tiny(rows, labels, pool, folds=folds, discover="auto" if folds == 1 else 2)
@@ -354,9 +359,7 @@ def test_options_that_cannot_be_are_refused(options, sentence):
 def test_every_stage_shows_how_far_it_is_and_numbers_are_counted_where_asked():
     marks: dict[str, list[tuple[int, int]]] = {}
     options = replace(OPTIONS, steps=2, prototypes="auto", discover="auto")
-    found, _ = fitted(
-        options, progress=lambda what, *mark: marks.setdefault(what, []).append(mark)
-    )
+    found, _ = fitted(options, progress=lambda what, *mark: marks.setdefault(what, []).append(mark))
     assert list(marks) == [
         "looking for near-duplicates",
         "training controls on the labels alone",
