@@ -1,4 +1,4 @@
-"""The guard: closed forms, a slow twin of the rule, simulations, and no claim beyond the numbers."""
+"""The guard: closed forms, a slow twin of the rule, simulations, no claim beyond the numbers."""
 
 import math
 from dataclasses import replace
@@ -53,6 +53,12 @@ def test_both_reject_by_the_conformal_rule_and_the_difference_adds_up(n):
     assert (found.images, found.pool) == (n, 150)
     assert (found.rejected == (0, 0)) == (n < 19)
     assert ("reject" in found.sentence()) == (n >= 19)
+
+
+def test_an_image_at_the_threshold_is_not_rejected():
+    zeros, nine = np.zeros(9, int), np.arange(9.0)
+    tied = FoldVerdicts(zeros == 0, nine, zeros, np.repeat(nine[:3], 3), zeros, np.arange(9))
+    assert compare(tied, tied, 0.8, 0.5, 0).rejected == pytest.approx([1 / 3] * 2)
 
 
 def test_the_same_model_twice_is_no_difference_at_all():
