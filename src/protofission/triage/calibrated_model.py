@@ -42,7 +42,7 @@ class Affinities(NamedTuple):
     """The numbers behind the choices of a calibrated model; the largest of each row is chosen."""
 
     subclasses: Tensor
-    """(N, S, V), of the sub-classes of each class; -inf beyond those that a class has."""
+    """(N, S, V), of the sub-classes of each class; below all others where a class has fewer."""
     clusters: Tensor
     """(N, K), of the clusters."""
 
