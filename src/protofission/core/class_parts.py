@@ -89,7 +89,6 @@ def _split(
     for name, number in enumerate(numbers):
         own = classes == name
         found = cluster_units(rows[own], number, seed, restarts=5)
-        members[own] = np.maximum(found.members, 0)
-        # Of rows that are all 0, there is one part.
-        centers.append(found.centers if len(found.centers) else np.zeros((1, rows.shape[1])))
+        members[own] = found.members
+        centers.append(found.centers)
     return tuple(centers), members
