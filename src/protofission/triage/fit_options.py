@@ -9,6 +9,8 @@ from protofission.core.checks import check_sizes
 from protofission.core.errors import require
 from protofission.core.rng import check_seed
 
+PROTOTYPES = 5
+"""Prototypes of a class where none are given."""
 MOST_CLUSTERS = 1000
 """Most clusters of strangers."""
 MOST_PROTOTYPES = 100
@@ -26,7 +28,7 @@ class FitOptions:
     discover: int | Literal["auto"] = 0
     """Number of clusters of strangers, which are then called novel; with 0 they are rejected, and
     clustered all the same, in as many clusters as are found."""
-    prototypes: int | Literal["auto"] = 5
+    prototypes: int | Literal["auto"] = PROTOTYPES
     """V, the prototypes of a class, and its most sub-classes; with auto these are counted."""
     folds: int = 5
     """Number of folds of the labels; with 1, a share is held out instead (split conformal)."""
@@ -64,4 +66,4 @@ class FitOptions:
     @property
     def slots(self) -> int:
         """V of the prototypes that are trained."""
-        return FitOptions.prototypes if self.prototypes == "auto" else self.prototypes
+        return PROTOTYPES if self.prototypes == "auto" else self.prototypes
