@@ -10,7 +10,13 @@ from protofission.core.errors import require
 from protofission.core.rng import check_seed
 
 PROTOTYPES = 5
-"""V by default, and where sub-classes are counted."""
+"""Prototypes of a class where none are given."""
+MOST_CLUSTERS = 1000
+"""Most clusters of strangers."""
+MOST_PROTOTYPES = 100
+"""Most prototypes of a class."""
+MOST_FOLDS = 50
+"""Most folds of the labels."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +48,18 @@ class FitOptions:
             0 < self.held_out < 1, f"held_out = {self.held_out} must be between 0 and 1, as 0.3."
         )
         require(
-            self.discover == "auto" or 0 <= self.discover <= 1000,
-            f"discover = {self.discover} must be a number of novel classes up to 1000, or auto.",
+            self.discover == "auto" or 0 <= self.discover <= MOST_CLUSTERS,
+            f"discover = {self.discover} must be a number of novel classes up to "
+            f"{MOST_CLUSTERS}, or auto.",
         )
         require(
-            self.prototypes == "auto" or 1 <= self.prototypes <= 100,
-            f"prototypes = {self.prototypes} must be between 1 and 100, or auto.",
+            self.prototypes == "auto" or 1 <= self.prototypes <= MOST_PROTOTYPES,
+            f"prototypes = {self.prototypes} must be between 1 and {MOST_PROTOTYPES}, or auto.",
         )
-        require(1 <= self.folds <= 50, f"folds = {self.folds} must be between 1 and 50.")
+        require(
+            1 <= self.folds <= MOST_FOLDS,
+            f"folds = {self.folds} must be between 1 and {MOST_FOLDS}.",
+        )
         check_sizes(steps=self.steps, width=self.width)
         check_seed(self.seed)
 
