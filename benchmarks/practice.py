@@ -159,7 +159,7 @@ def parse() -> argparse.Namespace:
     running.add_argument("sets", nargs="+", metavar="SET")
     running.add_argument("--draws", type=int, default=3)
     running.add_argument("--first-draw", type=int, default=0)
-    running.add_argument("--labels", type=int, nargs="+", default=[20, 50])
+    running.add_argument("--labels", type=int, nargs="+", default=[5, 20, 50])
     running.add_argument("--shares", type=float, nargs="+", default=[0.1, 0.3, 0.5, 0.7, 0.9])
     running.add_argument("--methods", nargs="+", choices=[OURS, OLD, *BASELINES])
     running.add_argument("--old", type=Path, metavar="TREE")

@@ -60,7 +60,7 @@ def store_of(argument: str, embedding: Embedding) -> tuple[str, Path]:
     spec, _ = choice.for_images(source if name in DATASETS else Path(source))
     name = name if name in DATASETS or place else Path(name).name
     kind = Path(spec.source).name
-    path = embedding.cache / f"{name}-{kind}-{getattr(spec, 'size', 'own')}.npz"
+    path = embedding.cache / f"{name}-{kind}-{getattr(spec, 'size', 'own')}-{embedding.most}.npz"
     if path.exists():
         return name, path.resolve()
     encoder = spec.load()
