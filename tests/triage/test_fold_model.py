@@ -63,15 +63,17 @@ def twin(model, row):
     if model.sizes.strange:
         margin -= max(fission[known:])
     near = reduced[: model.sizes.near]
-    to_classes = min(
-        sum((near @ part["class_root"] - point) ** 2) for point in part["class_points"]
+    distances = np.array(
+        [sum((near @ part["class_root"] - point) ** 2) for point in part["class_points"]]
     )
     to_background = sum((near @ part["background_root"] - part["background_point"][0]) ** 2)
-    both = np.array([margin, to_background - to_classes])
-    score = sum((both - part["score_centers"]) / part["score_scales"])
     linear = part["regression"] @ standard + part["intercepts"]
-    logits = spread(fission[:known]) / part["logit_scales"][0]
-    return logits + spread(linear) / part["logit_scales"][1], score
+    energy = math.log(sum(math.exp(v) for v in linear))
+    scores = np.array([margin, to_background - min(distances), energy])
+    score = sum((scores - part["score_centers"]) / part["score_scales"])
+    by_distance = -distances / 2 / math.sqrt(model.sizes.near)
+    logits = [spread(each) for each in (fission[:known], linear, by_distance)]
+    return sum(map(np.divide, logits, part["logit_scales"])), score
 
 
 @pytest.mark.parametrize("strange", [0, 4])

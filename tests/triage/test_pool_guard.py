@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protofission.core.conformal import conformal_rank
 from protofission.triage import pool_guard
 from protofission.triage.pool_guard import FoldVerdicts, Guard, compare, standardize
 
@@ -26,8 +25,8 @@ def verdicts(random, n=60, size=150, share=0.4, apart=2.0, accuracy=0.9, models=
     )
 
 
-def twin_rejected(found, keep):
-    """The share of the pool below the label of the conformal rank, score by score."""
+def twin_above(found):
+    """The share of pairs in which a label scores above an image of the pool, pair by pair."""
     labels, pool = [], []
     for fold in sorted(set(found.folds.tolist())):
         own = found.pool[found.parts == fold]
@@ -35,35 +34,32 @@ def twin_rejected(found, keep):
         deviation = sum(abs(s - middle) for s in own) / len(own)
         labels += [(s - middle) / deviation for s in found.scores[found.folds == fold]]
         pool += [(s - middle) / deviation for s in own]
-    rank = conformal_rank(len(labels), keep)
-    threshold = sorted(labels)[rank - 1] if rank else -math.inf
-    return sum(s < threshold for s in pool) / len(pool)
+    wins = sum((one > other) + (one == other) / 2 for one in labels for other in pool)
+    return wins / len(labels) / len(pool)
 
 
-@pytest.mark.parametrize("n", [6, 18, 19, 20, 60, 99, 100])
-def test_both_reject_by_the_conformal_rule_and_the_difference_adds_up(n):
+@pytest.mark.parametrize("n", [6, 60])
+def test_pairs_are_counted_and_the_difference_adds_up(n):
     random = np.random.default_rng(n)
     control, model = verdicts(random, n), verdicts(random, n, apart=3.0)
-    found = compare(control, model, 0.95, 0.4, 0)
-    assert found.rejected == pytest.approx([twin_rejected(v, 0.95) for v in (control, model)])
+    found = compare(control, model, 0.4, 0)
+    assert found.above == pytest.approx([twin_above(v) for v in (control, model)])
     assert found.accuracy == pytest.approx([control.right.mean(), model.right.mean()])
-    more = found.rejected[1] - found.rejected[0]
+    more = found.above[1] - found.above[0]
     wanted = 0.6 * (found.accuracy[1] - found.accuracy[0]) + more
     assert found.difference == pytest.approx(wanted)
     assert (found.images, found.pool) == (n, 150)
-    assert (found.rejected == (0, 0)) == (n < 19)
-    assert ("reject" in found.sentence()) == (n >= 19)
 
 
-def test_an_image_at_the_threshold_is_not_rejected():
+def test_ties_count_half():
     zeros, nine = np.zeros(9, int), np.arange(9.0)
     tied = FoldVerdicts(zeros == 0, nine, zeros, np.repeat(nine[:3], 3), zeros, np.arange(9))
-    assert compare(tied, tied, 0.8, 0.5, 0).rejected == pytest.approx([1 / 3] * 2)
+    assert compare(tied, tied, 0.5, 0).above == pytest.approx([(0.5 + 1.5 + 2.5 + 18) / 27] * 2)
 
 
 def test_the_same_model_twice_is_no_difference_at_all():
     one = verdicts(np.random.default_rng(0))
-    found = compare(one, one, 0.95, 0.4, 0)
+    found = compare(one, one, 0.4, 0)
     assert (found.difference, found.error, found.pool_hurts) == (0, 0, False)
     assert "too little to tell them apart, and the model is kept" in found.sentence()
 
@@ -77,13 +73,13 @@ def test_scales_of_models_do_not_matter():
         pool=one.pool * scale[one.parts] + middle[one.parts],
     )
     assert standardize(other).scores == pytest.approx(standardize(one).scores, abs=1e-6)
-    assert compare(one, other, 0.9, 0.4, 0).difference == pytest.approx(0, abs=1e-12)
+    assert compare(one, other, 0.4, 0).difference == pytest.approx(0, abs=1e-12)
 
 
 def test_a_plainly_better_one_is_kept_and_said_to_be():
     random = np.random.default_rng(1)
     bad, good = verdicts(random, accuracy=0.5, apart=0.0), verdicts(random, apart=4.0, accuracy=1)
-    hurts, helps = compare(good, bad, 0.9, 0.4, 0), compare(bad, good, 0.9, 0.4, 0)
+    hurts, helps = compare(good, bad, 0.4, 0), compare(bad, good, 0.4, 0)
     assert hurts.pool_hurts
     assert hurts.sentence().endswith("the pool hurts, and the control is kept.")
     assert not helps.pool_hurts
@@ -96,11 +92,11 @@ def test_a_plainly_better_one_is_kept_and_said_to_be():
 def test_accuracy_or_rejection_alone_decides_too():
     one = verdicts(np.random.default_rng(2), apart=3.0, accuracy=1.0)
     wrong = replace(one, right=np.arange(60) % 3 > 0)
-    assert compare(one, wrong, 0.9, 0.4, 0).difference == pytest.approx(-0.6 / 3)
-    assert compare(one, wrong, 0.9, 0.4, 0).pool_hurts
+    assert compare(one, wrong, 0.4, 0).difference == pytest.approx(-0.6 / 3)
+    assert compare(one, wrong, 0.4, 0).pool_hurts
     blind = replace(one, pool=np.where(np.arange(150) < 60, one.pool[::-1], one.pool))
-    assert compare(one, blind, 0.9, 0.4, 0).accuracy == (1, 1)
-    assert compare(one, blind, 0.9, 0.4, 0).pool_hurts
+    assert compare(one, blind, 0.4, 0).accuracy == (1, 1)
+    assert compare(one, blind, 0.4, 0).pool_hurts
 
 
 @pytest.mark.parametrize(
@@ -121,7 +117,7 @@ def test_accuracy_or_rejection_alone_decides_too():
 def test_the_sentence_claims_no_more_than_the_numbers(
     difference, error, images, pool, words, hurts
 ):
-    found = Guard(images, pool, (0.8, 0.9), (0.1, 0.2), 0.95, difference, error)
+    found = Guard(images, pool, (0.8, 0.9), (0.1, 0.2), difference, error)
     assert words in found.sentence()
     assert found.pool_hurts == hurts
     assert "nan" not in found.sentence()
@@ -135,27 +131,24 @@ def test_without_labels_or_pool_nothing_is_compared():
     without_pool = replace(some, pool=np.zeros(0), parts=nothing, images=nothing)
     without_labels = replace(some, right=nothing > 0, scores=np.zeros(0), folds=nothing)
     for each in (without_pool, without_labels):
-        found = compare(each, each, 0.95, 0.5, 0)
+        found = compare(each, each, 0.5, 0)
         assert not found.pool_hurts
         assert "nan" not in found.sentence()
 
 
-def test_at_equal_keep_the_difference_is_that_of_strangers_rejected(monkeypatch):
-    """rejected = (1 - s) (1 - keep) + s (strangers rejected); so the first part cancels."""
+def test_the_difference_is_the_share_times_that_of_the_auc(monkeypatch):
+    """above = (1 - s) / 2 + s AUC; so the first part cancels."""
     monkeypatch.setattr(pool_guard, "RESAMPLES", 1)
     random, off = np.random.default_rng(3), []
-    for _ in range(60):
-        size, share = 1000, 0.4
+    for _ in range(40):
+        size, share = 500, 0.4
         both = [verdicts(random, 200, size, share, apart, models=1) for apart in (1.0, 2.5)]
-        found = compare(*both, 0.9, share, 0)
+        found = compare(*both, share, 0)
         strange = np.arange(size) < share * size
-        rejects = []
-        for each in both:
-            threshold = np.sort(each.scores)[conformal_rank(200, 0.9) - 1]
-            rejects.append((each.pool[strange] < threshold).mean())
-        off.append(found.rejected[1] - found.rejected[0] - share * (rejects[1] - rejects[0]))
-    assert abs(np.mean(off)) < 3 * np.std(off) / math.sqrt(len(off)) + 1e-3
-    assert np.mean(off) == pytest.approx(0, abs=0.01)
+        aucs = [(each.scores[:, None] > each.pool[strange]).mean() for each in both]
+        off.append(found.above[1] - found.above[0] - share * (aucs[1] - aucs[0]))
+    assert np.mean(off) == pytest.approx(0, abs=3 * np.std(off) / math.sqrt(len(off)))
+    assert np.std(off) < 0.05
 
 
 def test_models_that_are_alike_are_seldom_told_apart(monkeypatch):
@@ -163,7 +156,7 @@ def test_models_that_are_alike_are_seldom_told_apart(monkeypatch):
     monkeypatch.setattr(pool_guard, "RESAMPLES", 50)
     random, told, hurt = np.random.default_rng(4), 0, 0
     for _ in range(100):
-        found = compare(verdicts(random, 40), verdicts(random, 40), 0.95, 0.4, 0)
+        found = compare(verdicts(random, 40), verdicts(random, 40), 0.4, 0)
         told += found.told_apart
         hurt += found.pool_hurts
     assert told <= 11
@@ -184,6 +177,6 @@ def test_an_image_that_every_model_scores_counts_as_one():
         )
         for each in pair
     ]
-    one, many = compare(*pair, 0.9, 0.4, 0), compare(*tiled, 0.9, 0.4, 0)
+    one, many = compare(*pair, 0.4, 0), compare(*tiled, 0.4, 0)
     assert (many.difference, many.pool) == (pytest.approx(one.difference), 30)
     assert many.error == pytest.approx(one.error)

@@ -57,8 +57,11 @@ def read_manifest(folder: Path) -> Manifest | SingleManifest | int:
     if isinstance(made_as, int) and made_as > FORMAT:
         return made_as
     seal = content.pop("seal", None) if isinstance(content, dict) else None
+    require(made_as is not None, "format is missing.")
+    require(type(made_as) is int, f"format must be a whole number, not {made_as!r:.80}.")
     require(made_as in (1, FORMAT), f"format = {made_as} is not known.")
-    manifest = as_type(content, Manifest if made_as == FORMAT else SingleManifest, "")
+    single = made_as == 1
+    manifest = as_type(content, SingleManifest, "") if single else as_type(content, Manifest, "")
     require(seal == _seal(content), f"{MANIFEST} is not as it was saved.")
     return manifest
 

@@ -215,7 +215,7 @@ def _train_and_guard(
     control = fold_verdicts(controls, data)
     if not len(data.pool):
         unknown = ShareEstimate(float("nan"), 0.0, 1.0)
-        return controls, compare(control, control, options.keep, 0.5, options.seed), unknown
+        return controls, compare(control, control, 0.5, options.seed), unknown
     models = train_models(
         data,
         settings,
@@ -228,7 +228,7 @@ def _train_and_guard(
     parts = None if (data.parts == NO_FOLD).all() else data.parts
     strangers = ood_share(model.scores, by_model, model.folds, pool_folds=parts)
     share = 0.5 if np.isnan(strangers.share) else strangers.share
-    guard = compare(control, model, options.keep, share, options.seed)
+    guard = compare(control, model, share, options.seed)
     return (controls if guard.pool_hurts else models), guard, strangers
 
 

@@ -50,9 +50,9 @@ class FoldModelSizes:
             "class_points": (self.known, self.near),
             "background_root": (self.near, self.near),
             "background_point": (1, self.near),
-            "score_centers": (2,),
-            "score_scales": (2,),
-            "logit_scales": (2,),
+            "score_centers": (3,),
+            "score_scales": (3,),
+            "logit_scales": (3,),
             "regression": (self.known, self.inputs),
             "intercepts": (self.known,),
         }
@@ -84,10 +84,11 @@ class FoldModel(nn.Module):
     scatter within classes and made unit vectors again, they are compared with fission's prototypes,
     those of known classes and those for strangers.
 
-    The ID score is the sum of two, each standardized by the pool: by how much the largest logit of
-    known classes exceeds the largest of strangers, and by how much the background is farther than
-    the nearest class. The logits are the sum of fission's and of those of a logistic regression
-    on the labels, each scaled by its spread.
+    The ID score is the sum of three, each standardized by the pool: by how much the largest logit
+    of known classes exceeds the largest of strangers; by how much the background is farther than
+    the nearest class; and, with the weight that `fold_training` gives it, the energy of a logistic
+    regression on the labels. The logits are the sum of fission's, of the regression's, and of those
+    that distances give, each scaled by its spread.
     """
 
     mean: Tensor
@@ -119,14 +120,10 @@ class FoldModel(nn.Module):
 
     def forward(self, features: Tensor) -> FoldOutput:
         """Judge N images by their (N, D) features, as the encoder gives them."""
-        standard, near, units = self.spaces(features)
-        first, second = self.parts(near, units)
-        scores = torch.stack([first.scores, second], 1)
-        scores = row_sums((scores - self.score_centers) / self.score_scales)
-        linear_logits = linear(standard, self.regression, self.intercepts)
-        logits = spread_logits(first.logits) / self.logit_scales[0]
-        logits = logits + spread_logits(linear_logits) / self.logit_scales[1]
-        return FoldOutput(logits, scores)
+        scores, logits = self.parts(features)
+        scores = (scores - self.score_centers) / self.score_scales
+        logits = logits / self.logit_scales[:, None]
+        return FoldOutput(logits.sum(1), row_sums(scores))
 
     def spaces(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, D) standardized features, (N, near) reduced ones and (N, width) whitened units."""
@@ -135,16 +132,26 @@ class FoldModel(nn.Module):
         units = unit_vectors(linear(reduced, self.whitening, -self.offset))
         return standard, reduced[:, : self.sizes.near], units
 
-    def parts(self, near: Tensor, units: Tensor) -> tuple[FoldOutput, Tensor]:
-        """Fission's logits and margin over strangers, and the (N,) relative distance."""
-        logits = self.model(units).logits
-        known, strange = logits[:, : self.sizes.known], logits[:, self.sizes.known :]
+    def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, 3) scores and (N, 3, S) logits, before they are scaled and summed.
+
+        Scores are by fission, by distances and by the energy of the logistic regression; logits by
+        fission, by logistic regression and by distances.
+        """
+        standard, near, units = self.spaces(features)
+        heads = self.model(units).logits
+        known, strange = heads[:, : self.sizes.known], heads[:, self.sizes.known :]
         margin = known.amax(1)
         if self.sizes.strange:
             margin = margin - strange.amax(1)
         classes = _squared_distances(near, self.class_root, self.class_points)
         background = _squared_distances(near, self.background_root, self.background_point)
-        return FoldOutput(known, margin), background[:, 0] - classes.amin(1)
+        regression = linear(standard, self.regression, self.intercepts)
+        relative = background[:, 0] - classes.amin(1)
+        scores = torch.stack([margin, relative, regression.logsumexp(1)], 1)
+        # Half the distance is a log likelihood; of so many directions, it is much too sure.
+        logits = (known, regression, -classes / (2 * self.sizes.near**0.5))
+        return scores, torch.stack([spread_logits(each) for each in logits], 1)
 
 
 def spread_logits(logits: Tensor) -> Tensor:

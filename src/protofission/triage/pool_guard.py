@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission.core.array_types import Floats, Ints
-from protofission.core.conformal import EXACTNESS, conformal_rank
 from protofission.core.number_words import images, percent
 from protofission.core.rng import step_rng
 
@@ -47,9 +46,9 @@ class FoldVerdicts:
 class Guard:
     """The model that learned from the pool against a control, on labels that neither saw.
 
-    Both thresholds keep the same share of known images, as far as labels tell, by the rule of a
-    fit. Of the pool, the better one then rejects more: known images are rejected equally often, so
-    the difference is strangers. Too few labels for a threshold reject nothing.
+    They are compared by their accuracy, and by how often a label scores above an image of the
+    pool. With a share s of strangers that is (1 - s) / 2 + s AUC, so a difference is s times that
+    of the AUC of known images against strangers, though nobody knows which these are.
     """
 
     images: int
@@ -58,11 +57,11 @@ class Guard:
     """Images of the pool."""
     accuracy: tuple[float, float]
     """Share of right classes of the control and of the model."""
-    rejected: tuple[float, float]
-    """Share of the pool that the control and the model reject."""
-    keep: float
+    above: tuple[float, float]
+    """Share of pairs of a label and an image of the pool in which the label scores higher, by the
+    control and by the model."""
     difference: float
-    """By how much more of the pool the model treats rightly, by these estimates."""
+    """By how much the model is better: see `compare`."""
     error: float
     """The standard error of the difference."""
 
@@ -88,11 +87,10 @@ class Guard:
             f"right in {percent(self.accuracy[1])} and the control that did not in "
             f"{percent(self.accuracy[0])}"
         )
-        if conformal_rank(self.images, self.keep):
-            found += (
-                f"; where both keep {percent(self.keep, 6)} of known images, they reject "
-                f"{percent(self.rejected[1])} and {percent(self.rejected[0])} of the pool"
-            )
+        found += (
+            f"; a label scores above an image of the pool in {percent(self.above[1])} and "
+            f"{percent(self.above[0])} of pairs"
+        )
         if self.pool_hurts:
             how = "the pool hurts" if self.told_apart else "the pool seems to hurt"
             return f"{found}: {how}, and the control is kept."
@@ -101,14 +99,12 @@ class Guard:
         return f"{found}: too little to tell them apart, and the model is kept."
 
 
-def compare(
-    control: FoldVerdicts, model: FoldVerdicts, keep: float, share: float, seed: int
-) -> Guard:
-    """Compare the two by accuracy and rejection.
+def compare(control: FoldVerdicts, model: FoldVerdicts, share: float, seed: int) -> Guard:
+    """Compare the two by accuracy and by telling strangers.
 
-    The difference is (1 - share) times that of the accuracies, plus that of the rejected shares of
-    the pool: the part of the pool that is treated rightly. Its error is by bootstraps of labels and
-    pool, the same ones for both.
+    The difference is (1 - share) times that of the accuracies plus share times that of the AUC:
+    each counts by the part of the pool that it is about. Its error is by Bayesian bootstraps (Rubin
+    1981) of labels and pool, the same ones for both.
 
     Args:
         share: estimated share of strangers in the pool.
@@ -116,53 +112,44 @@ def compare(
     n = len(model.right)
     size = int(model.images.max(initial=-1)) + 1
     if not n or not size:
-        return Guard(n, size, (math.nan, math.nan), (math.nan, math.nan), keep, 0.0, 0.0)
+        return Guard(n, size, (math.nan, math.nan), (math.nan, math.nan), 0.0, 0.0)
     random = np.random.default_rng(step_rng(seed, 0, "guard").initial_seed())
     both = standardize(control), standardize(model)
-    accuracy, rejected = _measure(both, np.ones(n + 1), np.ones(size), keep)
+    accuracy, above = _measure(both, np.ones(n), np.ones(size))
     found = [
         _difference(
-            *_measure(both, random.exponential(size=n + 1), random.exponential(size=size), keep),
-            share,
+            *_measure(both, random.exponential(size=n), random.exponential(size=size)), share
         )
         for _ in range(RESAMPLES)
     ]
-    difference = _difference(accuracy, rejected, share)
-    return Guard(n, size, accuracy, rejected, keep, difference, float(np.std(found)))
+    difference = _difference(accuracy, above, share)
+    return Guard(n, size, accuracy, above, difference, float(np.std(found)))
 
 
 Pair = tuple[float, float]
 
 
-def _difference(accuracy: Pair, rejected: Pair, share: float) -> float:
-    return (1 - share) * (accuracy[1] - accuracy[0]) + rejected[1] - rejected[0]
+def _difference(accuracy: Pair, above: Pair, share: float) -> float:
+    return (1 - share) * (accuracy[1] - accuracy[0]) + above[1] - above[0]
 
 
 def _measure(
-    both: tuple[FoldVerdicts, FoldVerdicts], known: Floats, pool: Floats, keep: float
+    both: tuple[FoldVerdicts, FoldVerdicts], known: Floats, pool: Floats
 ) -> tuple[Pair, Pair]:
-    """Accuracies and rejected shares of both, with weights of labels and of pool images.
-
-    Args:
-        known: (n + 1,): the first is that of a new image.
-    """
-    accuracy = tuple(float(np.average(each.right, weights=known[1:])) for each in both)
-    rejected = tuple(_rejected(each, known, pool, keep) for each in both)
-    return (accuracy[0], accuracy[1]), (rejected[0], rejected[1])
+    """Accuracies and shares of pairs of both, with weights of labels and of pool images."""
+    accuracy = tuple(float(np.average(each.right, weights=known)) for each in both)
+    above = tuple(_above(each, known, pool) for each in both)
+    return (accuracy[0], accuracy[1]), (above[0], above[1])
 
 
-def _rejected(verdicts: FoldVerdicts, known: Floats, pool: Floats, keep: float) -> float:
-    """The weighted share of the pool below a threshold that keeps `keep` of the weighted labels.
-
-    It is the conformal threshold, a new image counts among the labels as the lowest: with equal
-    weights, the floor((n + 1)(1 - keep))-th lowest label, or nothing is rejected.
-    """
-    labels = verdicts.scores
-    order = np.argsort(labels, kind="stable")
-    below = np.cumsum(np.append(known[0], known[1:][order]))[:-1] / known.sum()
-    rank = int(np.searchsorted(below, 1 - keep + EXACTNESS, side="right"))
-    threshold = labels[order[rank - 1]] if rank else -math.inf
-    return float(np.average(verdicts.pool < threshold, weights=pool[verdicts.images]))
+def _above(verdicts: FoldVerdicts, known: Floats, pool: Floats) -> float:
+    """The weighted share of pairs in which a label scores above an image of the pool; ties half."""
+    order = np.argsort(verdicts.pool, kind="stable")
+    scores, weights = verdicts.pool[order], pool[verdicts.images[order]]
+    total = np.concatenate([[0.0], np.cumsum(weights)])
+    below = total[np.searchsorted(scores, verdicts.scores, side="left")]
+    reached = total[np.searchsorted(scores, verdicts.scores, side="right")]
+    return float(np.average((below + reached) / 2 / total[-1], weights=known))
 
 
 def standardize(verdicts: FoldVerdicts) -> FoldVerdicts:

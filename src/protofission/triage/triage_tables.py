@@ -9,7 +9,7 @@ import numpy as np
 
 from protofission.core.records import NO_CLASS
 from protofission.system.whole_files import write_text
-from protofission.triage.label_verdicts import NO_FOLD
+from protofission.triage.folds import NO_FOLD
 from protofission.triage.prediction_table import (
     TRIAGE_COLUMNS,
     Row,
