@@ -3,8 +3,8 @@
 Rows are cut into halves, and each half is told by the centers of the other. This held-out loss, the
 mean of 1 - cos to the nearest center, falls with the log of the number of centers: steeply while
 they tell classes apart, slowly once they cut classes into pieces. The estimate is the number of the
-least loss plus PRICE times its log. Where that is two or three, a test follows: if what a cut in
-two leaves on either side is not apart, there is one cluster.
+least loss plus PRICE times its log. Up to FINE, a test follows: if so many centers gain little more
+than they would on a Gaussian of the same covariance, there is one cluster.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from protofission.core.array_types import Floats, Ints
 from protofission.core.errors import require
 from protofission.core.rng import step_rng
 from protofission.core.unit_clusters import cluster_units
+from protofission.core.unit_maps import unit_rows
 
 ROWS = 1500
 """Most rows that are clustered; of more, a sample is taken."""
@@ -34,8 +35,8 @@ PRICE = 0.11
 """By how much the loss must fall for e times as many clusters."""
 PRICES = (0.08, 0.14)
 """Prices of the upper and of the lower end of the range."""
-ONE_PIECE = {2: 0.25, 3: 0.3}
-"""Shares of variance left by a cut in two, from which on two or three clusters are one piece."""
+GAP = 0.025
+"""By how much more than on a Gaussian the loss must fall, or else there is one cluster."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,9 @@ def count_clusters(
     high = max(cheapest_number(tried, each, cheap) for each in (mean, *losses))
     low = min(cheapest_number(tried, each, dear) for each in (mean, *losses))
     high = int(min(tried[tried > high], default=high + 1)) - 1
-    if number in ONE_PIECE:
-        ratio = cut_ratio(rows, seed)
-        low = 1 if ratio >= 0.75 * ONE_PIECE[number] else low
-        number = 1 if ratio >= ONE_PIECE[number] else number
+    if 1 < number <= FINE:
+        gap = gaussian_gap(rows, mean[0] - mean[tried == number][0], number, seed)
+        low, number = (1 if gap < 1.5 * GAP else low), (1 if gap < GAP else number)
     pairs = zip(tried.tolist(), mean.tolist(), strict=True)
     return ClusterNumber(number, min(low, number), max(high, number), tuple(pairs))
 
@@ -116,27 +116,15 @@ def _halves(rows: Floats, seed: int, turn: int) -> list[tuple[Floats, Floats]]:
     return [(first, second), (second, first)]
 
 
-def cut_ratio(rows: Floats, seed: int) -> float:
-    """The share of variance that is left within two halves of held-out rows, cut by other rows.
+def gaussian_gap(rows: Floats, gain: float, number: int, seed: int) -> float:
+    """By how much more the loss falls from 1 to so many clusters than it would for one Gaussian.
 
-    Two clusters are found in some rows; the others are projected onto the line between the two
-    centers and cut in the middle. For a Gaussian, 1 - 2 / pi = 0.36 is left; for two clusters that
-    are apart, less.
+    The Gaussian has the mean and the covariance of the rows, and its points are made unit vectors:
+    what is long and of one piece gains as much from being cut as it does.
     """
-    ratios = []
-    for turn in range(PAIRS_OF_HALVES):
-        for half, held in _halves(rows, seed, turn):
-            centers = cluster_units(half, 2, seed, RUNS).centers
-            ratios.append(_left_by_cut(held, centers) if len(centers) == 2 else 1.0)
-    return float(np.mean(ratios))
-
-
-def _left_by_cut(rows: Floats, centers: Floats) -> float:
-    line = centers[0] - centers[1]
-    places = rows @ line
-    first = places > centers.mean(0) @ line
-    variance = places.var()
-    if not first.any() or first.all() or not variance > 0:
-        return 1.0
-    within = first.mean() * places[first].var() + (~first).mean() * places[~first].var()
-    return float(within / variance)
+    spread, axes = np.linalg.eigh(np.cov(rows.T).reshape(rows.shape[1], -1))
+    noise = _rng(seed, 1 + PAIRS_OF_HALVES).normal(size=rows.shape)
+    noise -= noise.mean(0)
+    points = unit_rows(rows.mean(0) + noise * np.sqrt(np.maximum(spread, 0)) @ axes.T)
+    losses = held_out_losses(points, np.array([1, number]), seed).mean(0)
+    return float(gain - (losses[0] - losses[1]))
