@@ -29,7 +29,7 @@ from protofission.data.augment.feature_views import FeatureViews
 from protofission.data.image_sets import TrainingData
 from protofission.models.encoders import DEFAULT, Encoder, find_encoder
 from protofission.triage.bundle import Bundle
-from protofission.triage.calibrated_model import CalibratedModel
+from protofission.triage.calibrated_model import SingleModel
 from protofission.triage.predict import predict
 from protofission.triage.quick_training import QuickTraining, train_quickly
 
@@ -50,7 +50,7 @@ def model(folder: Path) -> Encoder:
     data = TrainingData(features[:100], labels, features[100:], CLASSES, CLASSES)
     fitted = train_quickly(QuickTraining(steps=3), data, FeatureViews.of(features))
     names = [f"class {number}" for number in range(CLASSES)]
-    Bundle.of(CalibratedModel(fitted, CLASSES), names, spec, encoder.describe()).save(folder)
+    Bundle.of(SingleModel(fitted, CLASSES), names, spec, encoder.describe()).save(folder)
     return encoder
 
 

@@ -14,7 +14,7 @@ from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
 from protofission.triage.bundle import Bundle
-from protofission.triage.calibrated_model import CalibratedModel
+from protofission.triage.calibrated_model import SingleModel
 
 SIDE = 8
 
@@ -40,7 +40,7 @@ def bundle_at(folder: Path, *, novel: int = 2, seed: int = 0, threshold: float =
     body.mean.copy_(usual.mean(0))
     body.deviation.copy_(usual.std(0) + 1e-3)
     head = HeadSpec("fission", prototypes=3).build(6, 2 + novel, 2, generator)
-    calibrated_model = CalibratedModel(Model(body, head), 2, temperature=0.5, threshold=threshold)
+    calibrated_model = SingleModel(Model(body, head), 2, temperature=0.5, threshold=threshold)
     scores = np.random.default_rng(seed).normal(size=200)
     bundle = Bundle.of(calibrated_model, ("cat", "=dog, 2"), spec, encoder.describe(), scores)
     bundle.save(folder)

@@ -11,7 +11,7 @@ from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
 from protofission.triage.bundle import Bundle
-from protofission.triage.calibrated_model import CalibratedModel
+from protofission.triage.calibrated_model import SingleModel
 
 WIDTH = 12
 FACTS = {"fingerprint": "of no encoder", "num_features": WIDTH, "size": 32}
@@ -44,7 +44,7 @@ def calibrated_model_of(
     threshold: float = 0.25,
     clusters: bool = True,
     seed: int = 0,
-) -> CalibratedModel:
+) -> SingleModel:
     """One away from its start, so that no two numbers in it are the same by chance."""
     generator = torch.Generator().manual_seed(seed)
     body = ADAPTERS[adapter].build(inputs, generator)
@@ -55,7 +55,7 @@ def calibrated_model_of(
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
         body.mean.copy_(torch.randn(inputs, generator=generator))
         body.deviation.copy_(torch.rand(inputs, generator=generator) + 0.5)
-    return CalibratedModel(model, known, temperature=1.7, threshold=threshold, clusters=clusters)
+    return SingleModel(model, known, temperature=1.7, threshold=threshold, clusters=clusters)
 
 
 def bundle_of(

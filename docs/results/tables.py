@@ -4,7 +4,8 @@
     python docs/results/tables.py SUITE_FOLDER NAME   take a finished suite as NAME.json
 
 A table is asked for by a comment, `<!-- NAME | PANEL | QUANTITIES -->`, and stands below it up to
-`<!-- end -->`; `differences` or `curves` after NAME asks for these.
+`<!-- end -->`. After NAME, `differences` or `curves` asks for these, and `tables` for a table of
+texts as it is in the file, PANEL its title.
 """
 
 import json
@@ -72,6 +73,8 @@ def table(name: str, panel: str, quantities: list[str]) -> str:
     """One Markdown table."""
     name, _, part = name.partition(" ")
     content = json.loads((HERE / f"{name}.json").read_text())
+    if part == "tables":
+        return texts(content[part].get(panel, {"heads": ["none"], "rows": []}))
     entries = [e for e in content[part or "results"] if e["panel"] == panel]
     signed = part == "differences"
     if part == "curves":  # columns are what a curve sums up to, all of one quantity
@@ -112,6 +115,13 @@ def sums(entries: list[dict]) -> str:
         for row, cells in rows.items()
     ]
     return "\n".join(lines)
+
+
+def texts(found: dict) -> str:
+    """A table of texts: its heads and its rows."""
+    heads, rows = found["heads"], found["rows"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def filled(text: str) -> str:

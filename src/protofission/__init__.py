@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from protofission.triage.bundle import Bundle, load
     from protofission.triage.estimator import PrototypeFissionClassifier
     from protofission.triage.fit import fit
-    from protofission.triage.fit_model import FitOptions
+    from protofission.triage.fit_options import FitOptions
     from protofission.triage.predict import predict
     from protofission.triage.prediction_table import Row
 
 _HOMES = {
     "Bundle": "triage.bundle",
     "load": "triage.bundle",
-    "FitOptions": "triage.fit_model",
+    "FitOptions": "triage.fit_options",
     "fit": "triage.fit",
     "predict": "triage.predict",
     "InputError": "core.errors",

@@ -13,6 +13,7 @@ from protofission.core.distance_scores import (
     KEEP,
     NEIGHBORS,
     RIDGE,
+    RowScore,
     fit_background,
     fit_gaussians,
     fit_logistic,
@@ -175,6 +176,18 @@ def test_a_label_that_is_held_out_does_not_speak_for_itself():
     )
     assert scores.tolist() == close([0, 0, 0, 0, 0, 1])
     assert len(held_out_scores(fit, labeled[:1], labels[:1], labeled, 1)) == 1
+
+
+def test_every_fold_has_its_share_of_every_class():
+    labels, counts = torch.tensor([0] * 10 + [2] * 5), []
+
+    def count(labeled: Tensor, labels: Tensor, pool: Tensor, num_classes: int) -> RowScore:
+        counts.append(torch.bincount(labels, minlength=num_classes).tolist())
+        return lambda rows: rows[:, 0]
+
+    rows = normal(15, 2)
+    assert torch.equal(held_out_scores(count, rows, labels, rows, 3), rows[:, 0])
+    assert counts == [[8, 0, 4]] * 5
 
 
 @pytest.mark.parametrize("name", DISTANCE_SCORES)

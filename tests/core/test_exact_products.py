@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from protofission.core.exact_products import exact_lengths, exact_products
+from protofission.core.exact_products import exact_lengths, exact_products, exact_sums
 
 
 def draw(rows: int, columns: int, spread: float) -> Tensor:
@@ -28,6 +28,8 @@ def test_products_are_close_to_those_of_fractions(columns: int, spread: float) -
             true = sum(Fraction(a) * Fraction(b) for a, b in zip(row, other, strict=True))
             size = float(rows[i].abs().max() * others[j].abs().max()) * columns
             assert abs(float(true) - float(found[i, j])) <= 2.0**-38 * size
+        total, largest = float(sum(map(Fraction, row))), float(rows[i].abs().max())
+        assert abs(total - float(exact_sums(rows)[i])) <= 2.0**-38 * largest * columns
     torch.testing.assert_close(exact_lengths(rows), torch.linalg.vector_norm(rows, dim=-1))
 
 
@@ -39,6 +41,7 @@ def test_no_order_of_columns_or_rows_changes_a_bit(columns: int) -> None:
         order = torch.randperm(columns, generator=torch.Generator().manual_seed(seed))
         assert torch.equal(exact_products(rows[:, order], others[:, order]), found)
         assert torch.equal(exact_lengths(rows[:, order]), lengths)
+        assert torch.equal(exact_sums(rows[:, order]), exact_sums(rows))
     for place in range(0, 40, 7):
         assert torch.equal(exact_products(rows[place : place + 1], others)[0], found[place])
     # the same in plain double precision: it does matter there

@@ -85,6 +85,22 @@ def test_folds_of_models_on_their_own_scales_are_one_model():
     assert ood_share(np.exp(known[::-1]), np.exp(pool[::-1])) == found
 
 
+def test_labels_are_compared_with_the_part_of_the_pool_that_their_model_did_not_learn_from():
+    pool = np.array([[1.0, 9.0], [2.0, 9.0], [9.0, 10.0], [9.0, 30.0], [9.0, 20.0]])
+    parts, folds = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1])
+    places = pool_places(np.array([1.5, 20.0, 99.0]), folds, pool, parts)
+    assert places == close([1.5 / 3, 2 / 4, 0.5 / 4])
+    known, others, _ = mixed(np.random.default_rng(0), 60, 300, 0.4, 3.0)
+    two = np.stack([others, 5 * others], 1)
+    own, part = np.arange(60) % 2, np.arange(300) % 2
+    scores = known * np.array([1.0, 5.0])[own]
+    found = ood_share(scores, two, own, pool_folds=part)
+    spoiled = two.copy()
+    spoiled[np.arange(300), 1 - part] = 77.0  # by the model that learned from the image
+    assert ood_share(scores, spoiled, own, pool_folds=part) == found
+    assert abs(found.share - ood_share(scores, two, own).share) < 0.1
+
+
 def test_more_images_make_a_narrower_interval_and_more_confidence_a_wider_one():
     known, pool, _ = mixed(np.random.default_rng(0), 4000, 8000, 0.4, 4.0)
     many, few = ood_share(known, pool), ood_share(known[:50], pool[:200])

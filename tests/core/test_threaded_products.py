@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from protofission.core.threaded_products import cosines, linear
+from protofission.core.threaded_products import cosines, linear, unit_vectors, without_rounding
 from protofission.core.threads import one_thread
 
 
@@ -94,6 +94,17 @@ def test_cosines_do_not_depend_on_lengths_and_of_0_are_0() -> None:
     assert found.isfinite().all()
     narrow = cosines(1e18 * rows.float(), 1e-9 * others.float())
     torch.testing.assert_close(narrow, found.float())
+
+
+def test_unit_vectors_have_length_1_whatever_is_beside_them_and_0_stays_0() -> None:
+    rows = torch.randn(40, 13, dtype=torch.float64) * torch.logspace(-5, 5, 40)[:, None]
+    rows[7] = 0
+    wanted = torch.stack([row / max(math.sqrt(sum(row.square())), 1e-12) for row in rows])
+    torch.testing.assert_close(unit_vectors(rows), wanted)
+    with without_rounding():
+        exact = unit_vectors(rows)
+        assert torch.equal(exact, torch.cat([unit_vectors(row[None]) for row in rows]))
+    torch.testing.assert_close(exact, wanted)
 
 
 def test_cosines_can_be_vectorized() -> None:

@@ -11,7 +11,18 @@ import torch
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from builders import LABELS, SEEN, UNLABELED, Case, make_case, normal, output_of, rng, step_of
+from builders import (
+    LABELS,
+    NOVEL,
+    SEEN,
+    UNLABELED,
+    Case,
+    make_case,
+    normal,
+    output_of,
+    rng,
+    step_of,
+)
 from protofission.core.errors import InputError
 from protofission.core.options import override
 from protofission.core.records import NO_CLASS, Sizes, Survey, Targets, Term, total
@@ -27,7 +38,7 @@ from protofission.methods import (
 )
 from protofission.methods.orca import class_partners, nearest_partners, pair_loss
 from protofission.methods.parts.contrast import nt_xent
-from protofission.methods.parts.entropy import negative_entropy
+from protofission.methods.parts.entropy import negative_entropy, unevenness
 from protofission.training.experiment import experiment_of
 from reference import methods as scalar
 from reference.risks import softmax
@@ -642,3 +653,41 @@ def test_supervised_looks_at_labeled_images_alone():
 def test_bad_options_are_refused_by_name(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.7])
+def test_orca_with_a_share_of_novel_images_wants_heads_used_by_it(share):
+    """KL of the mean probability to the expected use, head by head."""
+    case = make_case(Orca(novel_share=share, entropy_weight=2.0), 1)
+    step = case.step()
+    heads, unlabeled = SEEN + NOVEL, step.layout.unlabeled
+    use = [0.0] * heads
+    for y in LABELS:
+        use[y] += 1 / (len(LABELS) + unlabeled)
+    for head in range(heads):
+        part = (1 - share) / SEEN if head < SEEN else share / NOVEL
+        use[head] += part * unlabeled / (len(LABELS) + unlabeled)
+    assert math.fsum(use) == close(1.0)
+    assert case.method.expected_use(step).tolist() == close(use)
+    probs = step.both(step.logits, 0).softmax(-1).mean(0).tolist()
+    divergence = math.fsum(p * math.log(p / q) for p, q in zip(probs, use, strict=True))
+    terms = {t.name: t for t in case.method.terms(step)}
+    assert terms["entropy"].value.item() == close(divergence)
+    assert terms["entropy"].weight == 2.0
+    plain = {t.name: t.value.item() for t in Orca().terms(make_case(Orca(), 1).step())}
+    assert {n: t.value.item() for n, t in terms.items() if n != "entropy"} == {
+        n: close(v) for n, v in plain.items() if n != "entropy"
+    }
+
+
+def test_even_use_differs_from_no_use_by_a_constant_and_shares_out_of_range_are_refused():
+    probs = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    even = torch.full((3,), 1 / 3, dtype=torch.float64)
+    assert unevenness(probs, even).item() == close(unevenness(probs).item() + math.log(3))
+    assert unevenness(even, even).item() == close(0.0, abs=1e-12)
+    assert unevenness(probs, probs).item() == close(0.0, abs=1e-12)
+    assert unevenness(probs).item() == close(sum(p * math.log(p) for p in probs.tolist()))
+    assert Orca().novel_share is None
+    for share in (0.0, 1.0, -0.5):
+        with pytest.raises(InputError, match="novel_share"):
+            Orca(novel_share=share)

@@ -164,6 +164,7 @@ def orca(
     pair_detach: bool = False,
     entropy_weight: float = 1.0,
     entropy_on: str = "both",
+    novel_share: None = None,
     hard_threshold: float = 0.95,
 ) -> Loss:
     """Margin cross entropy, Eqs. 11 and 13, and -H(mean probability) of view 1."""

@@ -10,7 +10,14 @@ from protofission.core.records import NO_CLASS
 from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
-from protofission.triage.calibrated_model import ACCEPT, NOVEL, REJECT, CalibratedModel
+from protofission.triage.calibrated_model import (
+    ACCEPT,
+    NOVEL,
+    REJECT,
+    SingleModel,
+    Verdicts,
+    subclass_use,
+)
 
 
 def calibrated_model(
@@ -19,7 +26,7 @@ def calibrated_model(
     generator = torch.Generator().manual_seed(seed)
     adapter = AdapterSpec("linear", width=6).build(8, generator)
     head = HeadSpec(kind, prototypes=4).build(6, known + novel, known, generator)
-    return CalibratedModel(Model(adapter, head), known, temperature, threshold)
+    return SingleModel(Model(adapter, head), known, temperature, threshold)
 
 
 def rows(count=20):
@@ -76,9 +83,38 @@ def test_its_weights_are_not_trained():
     assert not any(parameter.requires_grad for parameter in calibrated_model().parameters())
 
 
-def test_slots_are_the_prototypes_of_a_class():
-    assert calibrated_model("fission").slots == 4
-    assert calibrated_model("cosine").slots == 1
+def test_sizes_are_those_of_its_head():
+    assert calibrated_model("fission").subclass_counts == (4, 4, 4)
+    assert calibrated_model("cosine").subclass_counts == (1, 1, 1)
+    assert (calibrated_model().inputs, calibrated_model().num_clusters) == (8, 0)
+    assert calibrated_model(novel=2).num_clusters == 2
+
+
+def test_choices_are_the_largest_affinities_and_ranges_hold_the_score():
+    found = calibrated_model(novel=2, threshold=0.3)
+    verdicts, affinities = found(rows()), found.affinities(rows())
+    own = affinities.subclasses[torch.arange(20), verdicts.classes]
+    assert torch.equal(own.argmax(1), verdicts.subclasses)
+    novel = verdicts.decisions == NOVEL
+    assert torch.equal(affinities.clusters.argmax(1)[novel], verdicts.clusters[novel])
+    low, high = found.id_score_range(rows(), 0.01)
+    size = verdicts.id_scores.abs().clamp_min(1)
+    assert torch.allclose(verdicts.id_scores - low, 0.01 * size, atol=1e-6)
+    assert torch.allclose(high - verdicts.id_scores, 0.01 * size, atol=1e-6)
+
+
+def test_sub_classes_in_use_are_counted_over_accepted_images():
+    nothing = torch.zeros(5)
+    verdicts = Verdicts(
+        probs=nothing,
+        classes=torch.tensor([0, 2, 2, 2, 1]),
+        subclasses=torch.tensor([3, 1, 1, 0, 2]),
+        id_scores=nothing,
+        decisions=torch.tensor([ACCEPT, ACCEPT, ACCEPT, ACCEPT, REJECT]),
+        clusters=nothing,
+    )
+    use = subclass_use(calibrated_model(), verdicts)
+    assert use.tolist() == [[0, 0, 0, 1], [0, 0, 0, 0], [1, 2, 0, 0]]
 
 
 def test_a_temperature_of_nothing_is_refused():
@@ -88,7 +124,7 @@ def test_a_temperature_of_nothing_is_refused():
 
 def test_heads_that_only_make_room_reject_what_they_take():
     named = calibrated_model(novel=2, threshold=0.3)
-    room = CalibratedModel(named.model, 3, threshold=0.3, clusters=False)
+    room = SingleModel(named.model, 3, threshold=0.3, clusters=False)
     one, two = named(rows()), room(rows())
     assert torch.equal(one.id_scores, two.id_scores)
     assert torch.equal(one.decisions == NOVEL, two.decisions == REJECT)

@@ -24,3 +24,9 @@ def test_few_images_make_small_batches_and_are_learned(method):
     found = model(data.labeled).logits[:, :2].argmax(-1)
     assert torch.equal(found, data.labels)
     assert not model.training
+
+
+def test_a_share_of_strangers_is_given_to_orca_with_the_full_weight():
+    found = QuickTraining("orca+pf", novel_share=0.3).experiment(20, 30).method.base
+    assert (found.novel_share, found.entropy_weight) == (0.3, 1.0)
+    assert QuickTraining("orca+pf").experiment(20, 30).method.base.novel_share is None

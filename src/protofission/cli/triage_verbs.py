@@ -40,24 +40,24 @@ def fit(
     prototypes: NumberOrAuto = 5,
     encoder: OptionalText = None,
     quality: OptionalQuality = None,
-    steps: Whole = 300,
+    folds: Whole = 5,
+    steps: Whole = 100,
     seed: Whole = 0,
     processes: OptionalWhole = None,
     set_: Set = (),
 ) -> None:
     """Fit a model to two folders; write it, a triage of the pool and a page.
 
-    Checks the images, computes their features once, holds some labels out, trains a control on the
-    labels alone and a model on labels and pool, keeps the better one, and sets a threshold that
-    keeps a stated share of known images. A thousand images take a couple of minutes on two cores.
-    Stopped or killed, the same command goes on with the images that are not embedded yet.
+    Checks the images, computes their features once, trains a model for each fold of the labels,
+    compares them with controls that do not see the pool, keeps the better ones, and sets a
+    threshold that keeps a stated share of known images. A thousand images take a minute or two on
+    two cores. Stopped or killed, the same command goes on with what is not embedded yet.
 
     For example:
 
         protofission fit labeled/ pool/ --out model
         protofission fit labeled/ pool/ --out model --discover auto
-        protofission fit labels.csv pool/ --out model --keep 0.99 --prototypes 3
-        protofission predict model new/ --out new.csv
+        protofission fit labels.csv pool/ --out model --keep 0.99 --quality best
 
     Parameters
     ----------
@@ -70,16 +70,18 @@ def fit(
     keep
         Share of known images to accept.
     discover
-        Number of novel classes to tell apart, or auto; with 0, strangers are rejected.
+        Number of clusters to call novel, or auto; with 0, their images are called rejected.
     prototypes
-        Prototypes per class (the most sub-classes it can have), or auto.
+        Prototypes and sub-classes of each class; with auto, sub-classes are counted.
     encoder
         As in `protofission embed`; a hub name is downloaded. By default the one of the quality.
     quality
-        fast: efficientnet-lite0 at up to 128 px. good (default): efficientnet-lite2 at up to 224.
-        best: the same at up to 256. At these sizes an image takes 1, 4 and 6 units of time.
+        fast (efficientnet-lite0 at up to 128 px), good (the default: lite2 at up to 224) or best
+        (lite2 at up to 256): at these sizes an image takes 1, 4 and 6 units of time.
+    folds
+        Folds of the labels; with 1, a part of them is held out instead.
     steps
-        Training steps of each of the two models.
+        Training steps of each model.
     seed
         Seed of all random numbers.
     processes
@@ -90,16 +92,13 @@ def fit(
     from rich.console import Console
 
     from protofission.triage.fit import fit as fit_folders
-    from protofission.triage.fit_model import FitOptions
+    from protofission.triage.fit_options import FitOptions
 
-    options = FitOptions(
-        keep=keep, discover=discover, prototypes=prototypes, steps=steps, seed=seed
-    )
     fit_folders(
         labeled,
         unlabeled,
         out,
-        options,
+        FitOptions(keep, discover, prototypes, folds, steps=steps, seed=seed),
         encoder=encoder,
         quality=quality,
         encoder_options=set_,

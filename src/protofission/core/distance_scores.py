@@ -29,7 +29,7 @@ BACKGROUND_SHRINKAGE = 0.1
 NEIGHBORS = 5
 """k: the distance to the k-th nearest labeled row counts, so that one odd label does not."""
 KEEP = 0.95
-"""Share of the labels that lie within the threshold of the pool filter's first step, as in SAL."""
+"""Share of the labels that lie within the threshold of the pool filter's first step."""
 RIDGE = 1e-3
 """Weight of the squared coefficients in the pool filter's classifier."""
 FOLDS = 5
@@ -157,7 +157,7 @@ def mahalanobis(rows: Tensor, gaussians: Gaussians) -> Tensor:
 
     With precision = R R^T they are the squared distances of rows R to means R.
     """
-    root = torch.linalg.cholesky(gaussians.precision)
+    root: Tensor = torch.linalg.cholesky(gaussians.precision)
     present = ~gaussians.means.isnan().any(1)
     distances = root.new_full((len(rows), len(present)), torch.inf)
     distances[:, present] = squared_distances(rows.double() @ root, gaussians.means[present] @ root)
@@ -209,11 +209,11 @@ def fit_pool_filter(labeled: Tensor, labels: Tensor, pool: Tensor, num_classes: 
     1. Pool rows that score higher than a share `KEEP` of the labels are candidates for strangers.
     2. The logit of a classifier that tells the candidates from the labeled rows is the score.
 
-    SAL's are the two steps, the threshold from the labels, and the equal weights of both sides.
-    SAL scores by the projection of a row's gradient onto the main direction of all gradients, and
-    trains a network in step 2. Ours are the score of step 1, `relative_mahalanobis`, with labels
-    scored by fits that did not see them, and the ridge logistic regression of step 2. Without
-    candidates the score of step 1 is the score.
+    The two steps are SAL's. In step 1 SAL projects the gradient of a row onto the top singular
+    vector of the pool's gradients; here `relative_mahalanobis` takes its place, and labels are
+    scored by fits that did not see them. In step 2 SAL trains a network; here it is a ridge
+    logistic regression on the rows, both sides with equal weight. Without candidates the score of
+    step 1 is the score.
     """
     first = fit_relative_mahalanobis(labeled, labels, pool, num_classes)
     kept = held_out_scores(fit_relative_mahalanobis, labeled, labels, pool, num_classes)

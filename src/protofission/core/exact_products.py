@@ -34,6 +34,12 @@ def exact_lengths(vectors: Tensor) -> Tensor:
     return ((high * high).sum(-1) + 2 * (high * low).sum(-1)).clamp_min(0).sqrt()
 
 
+def exact_sums(vectors: Tensor) -> Tensor:
+    """(N,) sums of the numbers of (N, D) vectors, float64."""
+    high, low = _parts(vectors)
+    return high.sum(-1) + low.sum(-1)
+
+
 def _parts(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Split (N, D) vectors into high + low, each a whole multiple of one power of 2 per row.
 

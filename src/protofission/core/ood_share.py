@@ -122,9 +122,7 @@ def ood_share(
     return ShareEstimate(float(share), float(low), float(high), confidence, bound)
 
 
-def pool_places(
-    known: Floats, folds: Ints, pool: Floats, pool_folds: Ints | None = None
-) -> Floats:
+def pool_places(known: Floats, folds: Ints, pool: Floats, pool_folds: Ints | None = None) -> Floats:
     """(n,): the share of the pool that scores above each label, by the model of its fold.
 
     With ties in the middle, and half an image added, so that it lies between 0 and 1.

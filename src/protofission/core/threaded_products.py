@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from protofission.core.exact_products import exact_lengths, exact_products
+from protofission.core.exact_products import exact_lengths, exact_products, exact_sums
 from protofission.core.threads import all_threads
 
 LEAST = 1e-12
@@ -116,6 +116,11 @@ def unit_vectors(rows: Tensor) -> Tensor:
     """(N, D) rows divided by their lengths; 0 stays 0."""
     lengths = _lengths(rows) if _rounds() else exact_lengths(rows).clamp_min(LEAST)
     return rows / lengths[:, None]
+
+
+def row_sums(rows: Tensor) -> Tensor:
+    """(N,) sums of the numbers of (N, D) rows; rows may have more than one leading dimension."""
+    return rows.sum(-1) if _rounds() else exact_sums(rows)
 
 
 def _lengths(vectors: Tensor) -> Tensor:

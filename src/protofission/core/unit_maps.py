@@ -164,7 +164,7 @@ def principal_axes(rows: Floats, most: int) -> Floats:
 def _standardization(rows: Floats) -> tuple[Floats, Floats]:
     """(D,) twice: means, and inverse standard deviations, 0 where a feature is constant."""
     mean, deviation = rows.mean(0), rows.std(0)
-    varies = deviation > 1e-9 * max(deviation.max(), np.abs(mean).max(), TINY)
+    varies = deviation > np.maximum(1e-9 * np.abs(mean), TINY)
     return mean, np.where(varies, 1 / np.where(varies, deviation, 1.0), 0.0)
 
 

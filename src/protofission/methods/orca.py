@@ -109,8 +109,8 @@ class Orca(Method[OrcaTargets]):
         heads, seen = step.logits.shape[-1], step.num_seen
         parts = step.logits.new_full((heads,), self.novel_share / max(heads - seen, 1))
         parts[:seen] = (1 - self.novel_share) / seen
-        labeled = torch.bincount(step.labels, minlength=heads)
-        return (labeled + step.layout.unlabeled * parts) / (len(step.labels) + step.layout.unlabeled)
+        labeled, unlabeled = torch.bincount(step.labels, minlength=heads), step.layout.unlabeled
+        return (labeled + unlabeled * parts) / (len(step.labels) + unlabeled)
 
     def partners(self, step: Step) -> Tensor:
         """(L + U,): a random labeled image of one's class; the nearest image of all otherwise."""

@@ -161,7 +161,7 @@ class Scored(NamedTuple):
     score: Callable[[Output], Tensor]
     """(N,): the scores of N images, from their output."""
     labeled_scores: Callable[[], Tensor]
-    """Of labeled images, to compare others with; computed where they are wanted."""
+    """Computes the scores of labeled images, to set a threshold by."""
 
 
 def _scored_by_output(

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from protofission import __version__
 from protofission.core.errors import InputError, printable, require
 from protofission.models.encoders import Encoder, EncoderSpec, fetch, kept_options, kind_of
-from protofission.models.heads import sizes_of
 from protofission.system.digests import sha256_hex
 from protofission.system.json_files import as_type
 from protofission.system.locks import LOCK_FILE, folder_lock
@@ -23,18 +22,19 @@ from protofission.system.paths import path_of
 from protofission.system.whole_files import whole_file
 from protofission.triage.bundle_card import card_lines, card_screen, numbered_subclasses
 from protofission.triage.bundle_files import (
-    FORMAT,
     MANIFEST,
-    EncoderReference,
-    Manifest,
-    adapter_of,
     check_destination,
     check_numbers,
     contents,
     read_manifest,
     read_parts,
     seal_manifest,
-    specs_of,
+)
+from protofission.triage.bundle_manifest import (
+    EncoderReference,
+    Manifest,
+    SingleManifest,
+    manifest_of,
 )
 from protofission.triage.calibrated_model import JUDGED_AT_ONCE, CalibratedModel, Verdicts, judge
 
@@ -46,7 +46,7 @@ class Bundle:
     calibrated_model: CalibratedModel
     class_names: tuple[str, ...]
     subclass_names: tuple[tuple[str, ...], ...]
-    """V names for each class."""
+    """Names of the sub-classes of each class."""
     cluster_names: tuple[str, ...]
     """A name for each novel cluster."""
     encoder_spec: EncoderSpec
@@ -73,13 +73,11 @@ class Bundle:
         cluster_names: Sequence[str] | None = None,
     ) -> Bundle:
         """Make a bundle; sub-classes and clusters without names are numbered."""
-        novel = range(1, _clusters(calibrated_model) + 1)
         if subclass_names is None:
-            subclass_names = [
-                numbered_subclasses(name, calibrated_model.slots) for name in class_names
-            ]
+            counts = calibrated_model.subclass_counts
+            subclass_names = list(map(numbered_subclasses, class_names, counts))
         if cluster_names is None:
-            cluster_names = [f"novel {i}" for i in novel]
+            cluster_names = [f"novel {i}" for i in range(1, calibrated_model.num_clusters + 1)]
         return Bundle(
             calibrated_model,
             tuple(class_names),
@@ -92,13 +90,15 @@ class Bundle:
         )
 
     def __post_init__(self) -> None:
-        known, slots = self.calibrated_model.num_seen, self.calibrated_model.slots
-        novel, names = _clusters(self.calibrated_model), self.class_names
+        known, counts = self.calibrated_model.num_seen, self.calibrated_model.subclass_counts
+        novel, names = self.calibrated_model.num_clusters, self.class_names
         require(len(names) == known > 0, f"{len(names)} names for {known} classes: give one each.")
         require(len(set(names)) == known, "Two classes have the same name: rename one.")
+        named = tuple(len(own) for own in self.subclass_names)
         require(
-            [len(own) for own in self.subclass_names] == [slots] * known,
-            f"Each of the {known} classes has {slots} sub-classes: name them all, or none.",
+            named == counts,
+            f"The {known} classes have {sum(counts)} sub-classes, and {sum(named)} are named: name "
+            "them all, or none.",
         )
         require(
             len(self.cluster_names) == novel,
@@ -106,7 +106,7 @@ class Bundle:
         )
         as_type(self.encoder_facts.get("fingerprint"), str, "the encoder's fingerprint")
         width = as_type(self.encoder_facts.get("num_features"), int, "the encoder's num_features")
-        inputs = len(adapter_of(self.calibrated_model.model).mean)
+        inputs = self.calibrated_model.inputs
         require(
             width == inputs,
             f"The encoder gives {width} features, but the model takes {inputs}: give its own.",
@@ -205,7 +205,7 @@ class Bundle:
             )
         try:
             manifest = read_manifest(folder)
-            if isinstance(manifest, Manifest):
+            if not isinstance(manifest, int):
                 return _read_bundle(manifest, folder)
         except InputError as wrong:
             raise InputError(
@@ -223,24 +223,20 @@ class Bundle:
         return card_screen(self)
 
     def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
-        adapter, head = specs_of(self.calibrated_model.model)
         spec = self.encoder_spec
-        manifest = Manifest(
-            format=FORMAT,
-            protofission=self.version,
-            known=len(self.class_names),
-            novel=sizes_of(self.calibrated_model.model.head).classes
-            - self.calibrated_model.num_seen,
-            class_names=self.class_names,
-            subclass_names=self.subclass_names,
-            cluster_names=self.cluster_names,
-            head=head,
-            adapter=adapter,
-            encoder=EncoderReference(
-                kind_of(spec), spec.source, kept_options(spec), self.encoder_facts
-            ),
-            files={name: sha256_hex(content) for name, content in parts.items()},
-            card=self.card,
+        manifest = manifest_of(
+            self.calibrated_model,
+            {
+                "protofission": self.version,
+                "class_names": self.class_names,
+                "subclass_names": self.subclass_names,
+                "cluster_names": self.cluster_names,
+                "encoder": EncoderReference(
+                    kind_of(spec), spec.source, kept_options(spec), self.encoder_facts
+                ),
+                "files": {name: sha256_hex(content) for name, content in parts.items()},
+                "card": self.card,
+            },
         )
         try:
             return seal_manifest(asdict(manifest))
@@ -251,7 +247,7 @@ class Bundle:
 load = Bundle.load
 
 
-def _read_bundle(manifest: Manifest, folder: Path) -> Bundle:
+def _read_bundle(manifest: Manifest | SingleManifest, folder: Path) -> Bundle:
     calibrated_model, scores = read_parts(folder, manifest)
     return Bundle(
         calibrated_model,
@@ -264,10 +260,3 @@ def _read_bundle(manifest: Manifest, folder: Path) -> Bundle:
         manifest.card,
         manifest.protofission,
     )
-
-
-def _clusters(calibrated_model: CalibratedModel) -> int:
-    """The number of heads that stand for novel clusters."""
-    return (
-        sizes_of(calibrated_model.model.head).classes - calibrated_model.num_seen
-    ) * calibrated_model.clusters

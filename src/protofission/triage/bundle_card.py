@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from protofission.core.errors import printable
-from protofission.triage.bundle_files import specs_of
+from protofission.triage.bundle_manifest import specs_of
+from protofission.triage.calibrated_model import CalibratedModel, SingleModel
+from protofission.triage.fold_ensemble import FoldEnsemble
 from protofission.triage.one_screen import fit_screen, shorten
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def _leaves(value: Any, path: str, names: Collection[str]) -> Iterator[tuple[int
 
 def card_lines(bundle: Bundle) -> list[str]:
     """Write the facts of a bundle's model, its classes and its card as lines."""
+    model = bundle.calibrated_model
     classes = {
         name: f"sub-classes 1 to {len(own)}"
         if own == numbered_subclasses(name, len(own))
@@ -85,7 +88,7 @@ def card_lines(bundle: Bundle) -> list[str]:
     }
     groups = [
         ("model", _model_facts(bundle)),
-        ("classes", classes if bundle.calibrated_model.slots > 1 else list(classes)),
+        ("classes", classes if max(model.subclass_counts) > 1 else list(classes)),
         ("novel clusters", list(bundle.cluster_names)),
         *bundle.card.items(),
     ]
@@ -107,18 +110,33 @@ def _first_line(bundle: Bundle) -> str:
 
 def _model_facts(bundle: Bundle) -> dict[str, Any]:
     calibrated_model, facts = bundle.calibrated_model, bundle.encoder_facts
-    adapter, head = specs_of(calibrated_model.model)
     threshold, side = float(calibrated_model.threshold), facts.get("size", "?")
     return {
         "encoder": f"{bundle.encoder_spec.source}, {facts['num_features']} features of images of "
         f"{side} x {side} pixels",
-        "adapter": adapter.kind,
-        "head": f"{head.kind}, prototypes of a class: {head.slots}",
+        **_structure(calibrated_model),
         "accepted": f"from an ID score of {threshold:.4g} on"
         if threshold > -math.inf
         else "every image",
         "temperature of probabilities": float(calibrated_model.temperature),
         "held-out scores, kept to tell drift": len(bundle.calibration),
+    }
+
+
+def _structure(calibrated_model: CalibratedModel) -> dict[str, str]:
+    """The parts of a calibrated model, in words."""
+    if isinstance(calibrated_model, FoldEnsemble):
+        head = calibrated_model.sizes[0].head
+        number = len(calibrated_model.sizes)
+        return {
+            "models": f"{number}, each without the labels of a fold" if number > 1 else "1",
+            "head": f"{head.kind}, prototypes of a class: {head.slots}",
+        }
+    assert isinstance(calibrated_model, SingleModel)
+    adapter, head = specs_of(calibrated_model.model)
+    return {
+        "adapter": adapter.kind,
+        "head": f"{head.kind}, prototypes of a class: {head.slots}",
     }
 
 

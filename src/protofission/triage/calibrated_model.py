@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from protofission.core.errors import require
+from protofission.core.errors import InputError, require
 from protofission.core.records import NO_CLASS
+from protofission.models.adapters import Adapter
 from protofission.models.heads import sizes_of
 from protofission.models.model import Model
 
@@ -41,7 +42,7 @@ class Affinities(NamedTuple):
     """The numbers behind the choices of a calibrated model; the largest of each row is chosen."""
 
     subclasses: Tensor
-    """(N, S, V), of the sub-classes of each class; -inf beyond those that a class has."""
+    """(N, S, V), of the sub-classes of each class; below all others where a class has fewer."""
     clusters: Tensor
     """(N, K), of the clusters."""
 
@@ -195,7 +196,9 @@ class SingleModel(CalibratedModel):
 
     def _standards(self) -> tuple[Tensor, Tensor]:
         body = self.model.backbone
-        return body.get_buffer("mean"), body.get_buffer("deviation")
+        if not isinstance(body, Adapter):
+            raise InputError("A bundle wants a model on features: give one with an adapter.")
+        return body.mean, body.deviation
 
 
 @torch.no_grad()

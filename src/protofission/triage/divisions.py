@@ -41,8 +41,9 @@ def divide_classes(
     counted = options.prototypes == "auto"
     numbers = None if counted else [options.slots] * (int(labels.max()) + 1)
     found = split_classes(rows, classes, numbers, seed=options.seed)
-    centers = UnitCenters.of(found.space, [torch.from_numpy(own) for own in found.centers])
-    return Division(centers, found.counted or ())
+    whole = np.zeros((1, found.space.matrix.shape[1]))  # of a class whose rows are all 0
+    parts = [torch.from_numpy(own if len(own) else whole) for own in found.centers]
+    return Division(UnitCenters.of(found.space, parts), found.counted or ())
 
 
 def cluster_strangers(

@@ -25,7 +25,6 @@ from protofission.system.optional_libraries import import_optional
 from protofission.system.paths import path_of
 from protofission.system.whole_files import whole_file
 from protofission.triage.bundle import Bundle
-from protofission.triage.bundle_files import adapter_of
 from protofission.triage.calibrated_model import ACCEPT, DECISIONS, NOVEL, REJECT, CalibratedModel
 
 Input = Literal["images", "features"]
@@ -119,9 +118,8 @@ class _Graph(nn.Module):
         if self.encoder is not None:
             shape = (rows, 3, self.encoder.decode, self.encoder.decode)
             return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-        adapter = adapter_of(self.recognizer.model)
-        noise = torch.randn(rows, len(adapter.mean), generator=generator)
-        return adapter.mean + adapter.deviation * noise
+        noise = torch.randn(rows, self.recognizer.inputs, generator=generator)
+        return self.recognizer.typical(noise)
 
 
 def _metadata(bundle: Bundle) -> dict[str, Any]:
@@ -190,26 +188,28 @@ def _largest_gap(graph: _Graph, content: bytes) -> float:
 
 
 def _gap(calibrated_model: CalibratedModel, features: Tensor, outputs: dict[str, Tensor]) -> float:
-    wanted, output = calibrated_model(features), calibrated_model.model(features)
-    known, novel = output.logits.tensor_split([calibrated_model.num_seen], dim=1)
-    own = output.similarities[torch.arange(len(features)), outputs["class"]]
+    wanted, chances = calibrated_model(features), calibrated_model.affinities(features)
+    own = chances.subclasses[torch.arange(len(features)), outputs["class"]]
     accepted = outputs["id_score"] >= calibrated_model.threshold
-    refused = NOVEL if calibrated_model.clusters and novel.shape[1] else REJECT
-    strange = outputs["decision"] == NOVEL
+    clustered = outputs["cluster"] != NO_CLASS
+    refused = torch.where(clustered & calibrated_model.says_novel, NOVEL, REJECT)
     if bool((outputs["decision"] != torch.where(accepted, ACCEPT, refused)).any()) or bool(
-        ((outputs["cluster"] == NO_CLASS) == strange).any()
+        (clustered != (~accepted & (calibrated_model.num_clusters > 0))).any()
     ):
         return math.inf
+    low, high = calibrated_model.id_score_range(features, TOLERANCE)
+    outside = (low - outputs["id_score"]).maximum(outputs["id_score"] - high)
     return max(
         _largest_difference(outputs["probs"], wanted.probs),
         _largest_difference(outputs["probability"], wanted.probs.amax(-1)),
-        _largest_difference(outputs["id_score"], wanted.id_scores),
-        _largest_difference(_pick(known, outputs["class"]), known.amax(-1)),
+        _largest_difference(_pick(wanted.probs, outputs["class"]), wanted.probs.amax(-1)),
         _largest_difference(_pick(own, outputs["subclass"]), own.amax(-1)),
+        float(outside.nan_to_num(nan=math.inf).clamp_min(0).max()),
         _largest_difference(
-            _pick(novel[strange], outputs["cluster"][strange]), novel[strange].amax(-1)
+            _pick(chances.clusters[clustered], outputs["cluster"][clustered]),
+            chances.clusters[clustered].amax(-1),
         )
-        if bool(strange.any())
+        if bool(clustered.any())
         else 0.0,
     )
 

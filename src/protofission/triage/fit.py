@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 
-from protofission.core.cluster_count import LABELS, Count
+from protofission.core.array_types import Ints
+from protofission.core.cluster_numbers import ClusterNumber
 from protofission.core.errors import InputError, printable, require
 from protofission.data.image_sets import ImageSets
 from protofission.data.store.manifest import fingerprint
@@ -29,23 +31,21 @@ from protofission.system.processors import processors
 from protofission.training.embed import Images, ViewCounts, embed
 from protofission.training.encoder_choice import choose_encoder
 from protofission.triage.bundle import Bundle
-from protofission.triage.calibrated_model import DECISIONS, slot_use
-from protofission.triage.calibration import hold_out
+from protofission.triage.calibrated_model import DECISIONS, subclass_use
 from protofission.triage.fit_data import FitData, load_fit_data
-from protofission.triage.fit_model import (
-    FitOptions,
-    FitResult,
-    check_pool,
-    fit_rows,
-    prototype_sentences,
-)
+from protofission.triage.fit_model import FitResult, check_pool, fit_features
+from protofission.triage.fit_options import FitOptions
 from protofission.triage.page import write_triage_page
 from protofission.triage.prediction_table import Names, Row, rows_of
-from protofission.triage.triage_of_fit import triage_data_of
+from protofission.triage.triage_of_fit import (
+    cluster_sentence,
+    subclass_sentences,
+    triage_data_of,
+)
 from protofission.triage.triage_tables import write_label_table, write_triage_tables
 
 PAGE = "triage.html"
-FIT_VIEWS = ViewCounts(plain=1, weak=2, strong=2)
+FIT_VIEWS = ViewCounts(plain=1)
 """Views of each image that are embedded."""
 
 
@@ -99,11 +99,11 @@ def fit(
             data = load_fit_data(labeled, unlabeled, loaded.decode, *reading)
         for finding in data.findings:
             print_line(console, finding)
-        check_pool(int((~data.repeated).sum()), options)
-        _check_counting(data, options)
+        check_pool(int((~data.repeated).sum()))
         known = data.fingerprint()
         images = Images("fit", ImageSets(data.images), "natural", known_fingerprint=known)
         place = _store_folder(work, known, fingerprint(loaded.describe()), options.seed, console)
+        number = processors() if processes is None else processes
         with progress_bar(console, "embedding") as progress:
             store = embed(
                 images,
@@ -111,11 +111,11 @@ def fit(
                 place,
                 FIT_VIEWS,
                 seed=options.seed,
-                processes=processors() if processes is None else processes,
+                processes=number,
                 encoder=loaded,
                 progress=progress,
             )
-        fitted = _fit_store(StoredViews(store), data, store.plan.item[0], options, console)
+        fitted = _fit_store(StoredViews(store), data, options, number, console)
         bundle = _bundle(fitted, data, spec, loaded.describe(), options)
         _write(bundle, fitted, data, work / "model", out.absolute(), console, command)
         (work / "model").replace(out)
@@ -142,22 +142,6 @@ def _work_folder(work: Path) -> Iterator[None]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _check_counting(data: FitData, options: FitOptions) -> None:
-    """Refuse to count novel classes by classes of too few labels, before the long work."""
-    if options.discover != "auto":
-        return
-    held = hold_out(data.labels, options.held_out, options.keep, options.seed)
-    names, labels = data.images.class_names, data.labels
-    fewest = int(np.bincount(labels[held.training], minlength=len(names)).argmin())
-    own = held.training[labels[held.training] == fewest]
-    require(
-        len(own) >= LABELS,
-        f"--discover auto learns from {LABELS} labeled images of each class or more, and of the "
-        f"{int((labels == fewest).sum())} of {printable(names[fewest])!r} {len(own)} are not held "
-        "out: add some, or give a number.",
-    )
-
-
 def _store_folder(work: Path, images: str, encoder: str, seed: int, console: Console) -> Path:
     """The folder of the store of these images and options; stores of others are deleted."""
     key = fingerprint(images, encoder, seed)[:16]
@@ -173,28 +157,30 @@ def sentences(fitted: FitResult) -> list[str]:
     """The results that a user wants to know first, a sentence each."""
     decided = torch.bincount(fitted.pool.decisions, minlength=len(DECISIONS)).tolist()
     counts = ", ".join(f"{d} {n:,}" for d, n in zip(DECISIONS, decided, strict=True) if n)
-    found = [fitted.choice.sentence(), fitted.promise(), fitted.strangers.sentence()]
+    found = [fitted.guard.sentence(), fitted.promise(), fitted.strangers.sentence()]
     if fitted.novel is not None:
-        found.append(
-            f"Novel classes, by estimate: {fitted.novel.number}, with a stability of "
-            f"{fitted.novel.stability:.2f}."
-        )
+        found.append(cluster_sentence(fitted.novel))
     return [*found, f"The pool: {counts}."]
 
 
 def _fit_store(
-    views: StoredViews, data: FitData, width: int, options: FitOptions, console: Console
+    views: StoredViews, data: FitData, options: FitOptions, processes: int, console: Console
 ) -> FitResult:
-    rows, labeled = torch.arange(len(data.images.labels)), data.num_labeled
+    labeled = data.num_labeled
+
+    def rows(numbers: Ints) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = views.plain(torch.from_numpy(numbers)).float().numpy()
+        return found
+
     with stages(console) as stage:
-        return fit_rows(
-            views,
-            rows[:labeled],
+        return fit_features(
+            rows(np.arange(labeled)),
             data.labels,
-            rows[labeled:],
-            width,
+            lambda numbers: rows(numbers + labeled),
+            len(data.pool_paths),
             options,
             learn_from=~data.repeated,
+            processes=processes,
             progress=stage,
         )
 
@@ -213,16 +199,14 @@ def _bundle(
         "data": {
             "labeled": dict(zip(names, labeled, strict=True)),
             "pool": len(data.pool_paths),
-            "held out": {
-                "to choose and for probabilities": len(fitted.held.choosing),
-                "for the threshold": len(fitted.held.calibrating),
-            },
+            "labels that set the threshold": fitted.guarantee.images,
+            "folds": len(fitted.calibrated_model.sizes),
             "findings": list(data.findings),
         },
         "training": {
             "method": fitted.method,
             "options": {key.replace("_", " "): value for key, value in asdict(options).items()},
-            "choice": fitted.choice.sentence(),
+            "choice": fitted.guard.sentence(),
         },
         "calibration": {
             "keep": promised.keep,
@@ -233,12 +217,12 @@ def _bundle(
         },
         "pool": {
             "strangers": strangers.sentence(),
-            "prototypes": prototype_sentences(
-                slot_use(fitted.calibrated_model, fitted.pool).numpy(), names
+            "sub-classes": subclass_sentences(
+                subclass_use(fitted.calibrated_model, fitted.pool).numpy(), names
             ),
         },
         "estimates": {
-            "novel classes": _count_card(fitted.novel),
+            "clusters of rejected images": _count_card(fitted.novel),
             "sub-classes": {
                 name: _count_card(part) for name, part in zip(names, fitted.parts, strict=False)
             },
@@ -254,8 +238,8 @@ def _bundle(
     )
 
 
-def _count_card(count: Count | None) -> dict[str, Any] | None:
-    return None if count is None else {"number": count.number, "stability": count.stability}
+def _count_card(count: ClusterNumber | None) -> dict[str, Any] | None:
+    return None if count is None else {"number": count.number, "from": count.low, "to": count.high}
 
 
 def _without_infinite(value: Any) -> Any:

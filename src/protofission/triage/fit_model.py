@@ -8,7 +8,7 @@ images are judged by all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -132,13 +132,13 @@ def fit_features(
     clusters = cluster_strangers(labeled, labels, rows, first, strangers, options)
     ensemble.parts, ensemble.clusters = parts.centers, clusters.centers
     judging(2, 3)
-    numbers = np.array_split(np.arange(pool_size), max(pool_size // JUDGED_AT_ONCE, 1))
+    numbers = np.array_split(np.arange(pool_size), max(-(-pool_size // JUDGED_AT_ONCE), 1))
     verdicts = judge(ensemble, (torch.from_numpy(pool(some)) for some in numbers))
     typicality = [_typicality(ensemble, pool(some)) for some in numbers]
     judging(3, 3)
     return FitResult(
         calibrated_model=ensemble,
-        method=CONTROL if guard.pool_hurts or not pool_size else METHOD,
+        method=CONTROL if guard.pool_hurts or not len(rows) else METHOD,
         folds=folds,
         guard=guard,
         guarantee=calibration.guarantee,
@@ -264,17 +264,19 @@ def _calibrate(models: list[FoldModel], data: FoldData, options: FitOptions) -> 
     logits, scores = (each.double().numpy() for each in held_out_outputs(models, data))
     reference = pool_scores(models, data.pool if len(data.pool) else data.labeled).numpy()
     before, after = _softmax(logits), np.zeros_like(logits)
-    for fold in np.unique(folds):  # each fold by the temperature of the others
-        own = folds == fold
+    turns = folds if data.models > 1 else np.arange(len(folds)) % FitOptions.folds
+    for turn in np.unique(turns):  # each fold, or part of the only one, by that of the others
+        own = turns == turn
         others = ~own if (~own).any() else own
         after[own] = _softmax(logits[own] / best_temperature(logits[others], labels[others]))
     temperature = best_temperature(logits, labels)
     probs = np.zeros((len(data.labels), logits.shape[1]))
     probs[judged] = _softmax(logits / temperature)
     ranked = fold_scores(scores, folds, reference) if len(judged) else None
+    guarantee = cross_guarantee(folds, options.keep)
     return _Calibration(
         ranked,
-        cross_guarantee(folds, options.keep),
+        replace(guarantee, folds=0) if options.folds == 1 else guarantee,
         temperature,
         probs,
         (

@@ -9,6 +9,15 @@ from protofission.core.checks import check_sizes
 from protofission.core.errors import require
 from protofission.core.rng import check_seed
 
+PROTOTYPES = 5
+"""Prototypes of a class where none are given."""
+MOST_CLUSTERS = 1000
+"""Most clusters of strangers."""
+MOST_PROTOTYPES = 100
+"""Most prototypes of a class."""
+MOST_FOLDS = 50
+"""Most folds of the labels."""
+
 
 @dataclass(frozen=True)
 class FitOptions:
@@ -19,7 +28,7 @@ class FitOptions:
     discover: int | Literal["auto"] = 0
     """Number of clusters of strangers, which are then called novel; with 0 they are rejected, and
     clustered all the same, in as many clusters as are found."""
-    prototypes: int | Literal["auto"] = 5
+    prototypes: int | Literal["auto"] = PROTOTYPES
     """V, the prototypes of a class, and its most sub-classes; with auto these are counted."""
     folds: int = 5
     """Number of folds of the labels; with 1, a share is held out instead (split conformal)."""
@@ -39,18 +48,22 @@ class FitOptions:
             0 < self.held_out < 1, f"held_out = {self.held_out} must be between 0 and 1, as 0.3."
         )
         require(
-            self.discover == "auto" or 0 <= self.discover <= 1000,
-            f"discover = {self.discover} must be a number of novel classes up to 1000, or auto.",
+            self.discover == "auto" or 0 <= self.discover <= MOST_CLUSTERS,
+            f"discover = {self.discover} must be a number of novel classes up to "
+            f"{MOST_CLUSTERS}, or auto.",
         )
         require(
-            self.prototypes == "auto" or 1 <= self.prototypes <= 100,
-            f"prototypes = {self.prototypes} must be between 1 and 100, or auto.",
+            self.prototypes == "auto" or 1 <= self.prototypes <= MOST_PROTOTYPES,
+            f"prototypes = {self.prototypes} must be between 1 and {MOST_PROTOTYPES}, or auto.",
         )
-        require(1 <= self.folds <= 50, f"folds = {self.folds} must be between 1 and 50.")
+        require(
+            1 <= self.folds <= MOST_FOLDS,
+            f"folds = {self.folds} must be between 1 and {MOST_FOLDS}.",
+        )
         check_sizes(steps=self.steps, width=self.width)
         check_seed(self.seed)
 
     @property
     def slots(self) -> int:
         """V of the prototypes that are trained."""
-        return FitOptions.prototypes if self.prototypes == "auto" else self.prototypes
+        return PROTOTYPES if self.prototypes == "auto" else self.prototypes

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from protofission.core.cross_conformal import FARTHEST, HALF_WIDTH, FoldScores
 from protofission.core.records import NO_CLASS
-from protofission.core.threaded_products import linear, unit_vectors
+from protofission.core.threaded_products import linear, row_sums, unit_vectors
 from protofission.core.unit_maps import UnitMap
 from protofission.triage.calibrated_model import Affinities, CalibratedModel, Verdicts
 from protofission.triage.fold_model import FoldModel, FoldModelSizes
@@ -71,9 +72,12 @@ class UnitCenters(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, all centers) cosines."""
+        return linear(self.units(features), self.centers, torch.zeros_like(self.centers[:, 0]))
+
+    def units(self, features: Tensor) -> Tensor:
+        """(N, d) unit vectors of (N, D) features."""
         rows = unit_vectors((features - self.mean) * self.scale)
-        units = unit_vectors(linear(rows, self.matrix, -self.offset))
-        return linear(units, self.centers, torch.zeros_like(self.centers[:, 0]))
+        return unit_vectors(linear(rows, self.matrix, -self.offset))
 
     def by_group(self, features: Tensor) -> Tensor:
         """(N, groups, most centers of a group) cosines; OUTSIDE beyond those that a group has."""
@@ -135,13 +139,12 @@ class FoldEnsemble(CalibratedModel):
     @property
     def inputs(self) -> int:
         """D, the features that it takes."""
-        return self._sizes.inputs
+        return self.sizes[0].inputs
 
     @property
-    def _sizes(self) -> FoldModelSizes:
-        first = self.models[0]
-        assert isinstance(first, FoldModel)
-        return first.sizes
+    def sizes(self) -> tuple[FoldModelSizes, ...]:
+        """The sizes of each model."""
+        return tuple(cast(FoldModel, model).sizes for model in self.models)
 
     @property
     def subclass_counts(self) -> tuple[int, ...]:
@@ -156,7 +159,7 @@ class FoldEnsemble(CalibratedModel):
     def forward(self, features: Tensor) -> Verdicts:
         """Judge N images by their (N, D) features, as the encoder gives them."""
         logits, scores = self.by_model(features)
-        mean = logits.mean(1)
+        mean = _mean(logits)
         classes = mean.argmax(-1)
         rows = torch.arange(len(classes), device=classes.device)
         subclasses = self.parts.by_group(features)[rows, classes].argmax(-1)
@@ -164,6 +167,10 @@ class FoldEnsemble(CalibratedModel):
         if self.num_clusters:
             clusters = self.clusters(features).argmax(-1)
         return self.verdicts(mean, self.id_scores(scores), subclasses, clusters)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """(N, S) logits of the known classes, before the temperature."""
+        return _mean(self.by_model(features)[0])
 
     def by_model(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """(N, K, S) logits and (N, K) scores."""
@@ -178,7 +185,8 @@ class FoldEnsemble(CalibratedModel):
         for fold, own in enumerate(parts):
             if len(own):
                 ranks = ranks + (own <= scores[:, fold, None]).sum(1).to(scores.dtype)
-        t = ((scores - self.centers) / self.scales).clamp(-FARTHEST, FARTHEST).mean(1)
+        t = ((scores - self.centers) / self.scales).clamp(-FARTHEST, FARTHEST)
+        t = row_sums(t) / t.shape[1]
         return (ranks + 0.5 + HALF_WIDTH * t / (1 + t.abs())) / (sum(self.fold_sizes) + 1)
 
     def affinities(self, features: Tensor) -> Affinities:
@@ -196,3 +204,8 @@ class FoldEnsemble(CalibratedModel):
         first = self.models[0]
         scale = first.get_buffer("scale")
         return first.get_buffer("mean") + torch.where(scale > 0, 1 / scale, 0.0) * noise
+
+
+def _mean(logits: Tensor) -> Tensor:
+    """(N, S): the mean over models of (N, K, S) logits."""
+    return row_sums(logits.transpose(1, 2)) / logits.shape[1]

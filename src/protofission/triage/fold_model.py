@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from protofission.core.threaded_products import linear, unit_vectors
+from protofission.core.threaded_products import linear, row_sums, unit_vectors
 from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
@@ -122,7 +122,7 @@ class FoldModel(nn.Module):
         standard, near, units = self.spaces(features)
         first, second = self.parts(near, units)
         scores = torch.stack([first.scores, second], 1)
-        scores = ((scores - self.score_centers) / self.score_scales).sum(1)
+        scores = row_sums((scores - self.score_centers) / self.score_scales)
         linear_logits = linear(standard, self.regression, self.intercepts)
         logits = spread_logits(first.logits) / self.logit_scales[0]
         logits = logits + spread_logits(linear_logits) / self.logit_scales[1]
@@ -150,11 +150,11 @@ class FoldModel(nn.Module):
 def spread_logits(logits: Tensor) -> Tensor:
     """(N, S) log-probabilities less their mean over classes."""
     found = logits.log_softmax(-1)
-    return found - found.mean(-1, keepdim=True)
+    return found - row_sums(found)[..., None] / found.shape[-1]
 
 
 def _squared_distances(rows: Tensor, root: Tensor, points: Tensor) -> Tensor:
     """(N, K): |row root - point|^2 of (N, d) rows and (K, d) points."""
     moved = linear(rows, root.T, torch.zeros_like(root[0]))
     products = linear(moved, points, torch.zeros_like(points[:, 0]))
-    return (moved.square().sum(1, keepdim=True) + points.square().sum(1)) - 2 * products
+    return (row_sums(moved.square())[:, None] + points.square().sum(1)) - 2 * products

@@ -106,9 +106,9 @@ def _train_in_worker(task: _Task) -> FoldModel:
 
 def _train(data: FoldData, settings: FoldTraining, task: _Task) -> FoldModel:
     learned = data.folds != task.model
-    settings = replace(settings, seed=settings.seed + task.model)
+    settings = replace(settings, seed=(settings.seed + task.model) % 2**63)
     pool = data.pool[data.parts != task.model] if task.with_pool else None
-    with one_thread(), one_library_thread():
+    with one_thread(strictly=True), one_library_thread():
         return train_fold(settings, data.labeled[learned], data.labels[learned], pool)
 
 
@@ -136,13 +136,17 @@ def pool_scores(models: list[FoldModel], rows: Rows) -> torch.Tensor:
 def fold_verdicts(models: list[FoldModel], data: FoldData) -> FoldVerdicts:
     """Verdicts of the models on labels and pool images that they did not learn from."""
     logits, scores = held_out_outputs(models, data)
-    judged = data.judged
-    parts = np.where(data.parts == NO_FOLD, 0, data.parts)
+    judged, numbers = data.judged, np.arange(len(data.pool))
     by_model = pool_scores(models, data.pool).numpy()
+    parts = data.parts
+    if (parts == NO_FOLD).all():  # all models learned from all
+        parts = np.repeat(np.arange(len(models)), len(numbers))
+        numbers = np.tile(numbers, len(models))
     return FoldVerdicts(
         right=logits.argmax(1).numpy() == data.labels[judged],
         scores=scores.numpy().astype(float),
         folds=data.folds[judged],
-        pool=by_model[np.arange(len(parts)), parts].astype(float),
+        pool=by_model[numbers, parts].astype(float),
         parts=parts,
+        images=numbers,
     )

@@ -31,7 +31,7 @@ def assign_folds(labels: Labels, groups: Ints, number: int, seed: int) -> Ints:
     shared = counts[owners[order]] > 1
     # Dealing goes on from class to class, so that all folds are about equally large.
     turn[order[shared]] = np.arange(int(shared.sum())) % number
-    return _renumber(turn)[units]
+    return turn[units]
 
 
 def hold_out(labels: Labels, groups: Ints, share: float, keep: float, seed: int) -> Ints:
@@ -65,9 +65,3 @@ def _ranks_in_classes(owners: Labels, seed: int) -> tuple[Ints, Ints, Ints]:
     counts = np.bincount(owners)
     rank = np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners[order]]
     return order, rank, counts
-
-
-def _renumber(folds: Ints) -> Ints:
-    """Number the folds that occur from 0 on; NO_FOLD stays."""
-    present = np.unique(folds[folds != NO_FOLD])
-    return np.where(folds == NO_FOLD, NO_FOLD, np.searchsorted(present, folds))

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from protofission.core.array_types import Floats, Ints
 from protofission.core.records import NO_CLASS
-
-NO_FOLD = -1
-"""The fold of a label that no model judged without having seen it."""
+from protofission.triage.folds import NO_FOLD
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protofission.core.array_types import Floats, Ints
+from protofission.core.conformal import EXACTNESS, conformal_rank
 from protofission.core.number_words import images, percent
 from protofission.core.rng import step_rng
 
@@ -18,6 +19,9 @@ DEVIATIONS = 1.0
 """Standard errors by which the control must be better to be kept."""
 TOLD_APART = 1.96
 """Standard errors from which on a difference is told from chance."""
+FEWEST_TOLD = 20
+"""Fewest labels, and fewest images of the pool, with which it is: of fewer, bootstraps are too much
+alike."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +35,27 @@ class FoldVerdicts:
     folds: Ints
     """(n,)."""
     pool: Floats
-    """(U,): scores of the pool, each by the model of its own part."""
+    """(R,): scores of the pool, of each image by the model that did not learn from it; by every
+    model where all did."""
     parts: Ints
-    """(U,): the model of each image of the pool."""
+    """(R,): the model of each of these scores."""
+    images: Ints
+    """(R,): the image of each, 0 to U - 1."""
 
 
 @dataclass(frozen=True)
 class Guard:
     """The model that learned from the pool against a control, on labels that neither saw.
 
-    Both thresholds keep the same share of the labels. Of the pool, the better one then rejects
-    more: known images are rejected equally often, so the difference is strangers.
+    Both thresholds keep the same share of known images, as far as labels tell, by the rule of a
+    fit. Of the pool, the better one then rejects more: known images are rejected equally often, so
+    the difference is strangers. Too few labels for a threshold reject nothing.
     """
 
     images: int
     """Labels by which they are compared."""
+    pool: int
+    """Images of the pool."""
     accuracy: tuple[float, float]
     """Share of right classes of the control and of the model."""
     rejected: tuple[float, float]
@@ -61,21 +71,32 @@ class Guard:
         """Whether the control is kept."""
         return self.difference < -DEVIATIONS * self.error
 
+    @property
+    def told_apart(self) -> bool:
+        """Whether the difference is hardly chance, and its error estimated by enough images."""
+        enough = min(self.images, self.pool) >= FEWEST_TOLD
+        return enough and abs(self.difference) > TOLD_APART * self.error
+
     def sentence(self) -> str:
         """The comparison and its outcome as a sentence."""
+        if not self.pool:
+            return "There is no pool to learn from."
         if not self.images:
             return "Too few labels to compare with a control that did not learn from the pool."
         found = (
             f"On {images(self.images)} held out in turn, the model that learned from the pool is "
             f"right in {percent(self.accuracy[1])} and the control that did not in "
-            f"{percent(self.accuracy[0])}; where both keep {percent(self.keep, 6)} of these, they "
-            f"reject {percent(self.rejected[1])} and {percent(self.rejected[0])} of the pool"
+            f"{percent(self.accuracy[0])}"
         )
-        told = abs(self.difference) > TOLD_APART * self.error
+        if conformal_rank(self.images, self.keep):
+            found += (
+                f"; where both keep {percent(self.keep, 6)} of known images, they reject "
+                f"{percent(self.rejected[1])} and {percent(self.rejected[0])} of the pool"
+            )
         if self.pool_hurts:
-            how = "the pool hurts" if told else "the pool seems to hurt"
+            how = "the pool hurts" if self.told_apart else "the pool seems to hurt"
             return f"{found}: {how}, and the control is kept."
-        if told:
+        if self.told_apart:
             return f"{found}: the pool helps."
         return f"{found}: too little to tell them apart, and the model is kept."
 
@@ -93,26 +114,21 @@ def compare(
         share: estimated share of strangers in the pool.
     """
     n = len(model.right)
-    if not n or not len(model.pool):
-        return Guard(n, (math.nan, math.nan), (math.nan, math.nan), keep, 0.0, 0.0)
+    size = int(model.images.max(initial=-1)) + 1
+    if not n or not size:
+        return Guard(n, size, (math.nan, math.nan), (math.nan, math.nan), keep, 0.0, 0.0)
     random = np.random.default_rng(step_rng(seed, 0, "guard").initial_seed())
-    known, pool = np.ones(n), np.ones(len(model.pool))
-    accuracy, rejected = _measure((control, model), known, pool, keep)
+    both = standardize(control), standardize(model)
+    accuracy, rejected = _measure(both, np.ones(n + 1), np.ones(size), keep)
     found = [
         _difference(
-            *_measure(
-                (control, model),
-                random.exponential(size=n),
-                random.exponential(size=len(pool)),
-                keep,
-            ),
+            *_measure(both, random.exponential(size=n + 1), random.exponential(size=size), keep),
             share,
         )
         for _ in range(RESAMPLES)
     ]
-    return Guard(
-        n, accuracy, rejected, keep, _difference(accuracy, rejected, share), float(np.std(found))
-    )
+    difference = _difference(accuracy, rejected, share)
+    return Guard(n, size, accuracy, rejected, keep, difference, float(np.std(found)))
 
 
 Pair = tuple[float, float]
@@ -125,8 +141,12 @@ def _difference(accuracy: Pair, rejected: Pair, share: float) -> float:
 def _measure(
     both: tuple[FoldVerdicts, FoldVerdicts], known: Floats, pool: Floats, keep: float
 ) -> tuple[Pair, Pair]:
-    """Accuracies and rejected shares of both, with weights of labels and of pool images."""
-    accuracy = tuple(float(np.average(each.right, weights=known)) for each in both)
+    """Accuracies and rejected shares of both, with weights of labels and of pool images.
+
+    Args:
+        known: (n + 1,): the first is that of a new image.
+    """
+    accuracy = tuple(float(np.average(each.right, weights=known[1:])) for each in both)
     rejected = tuple(_rejected(each, known, pool, keep) for each in both)
     return (accuracy[0], accuracy[1]), (rejected[0], rejected[1])
 
@@ -134,17 +154,23 @@ def _measure(
 def _rejected(verdicts: FoldVerdicts, known: Floats, pool: Floats, keep: float) -> float:
     """The weighted share of the pool below a threshold that keeps `keep` of the weighted labels.
 
-    Scores of different models are compared by the pool's: each is standardized.
+    It is the conformal threshold, a new image counts among the labels as the lowest: with equal
+    weights, the floor((n + 1)(1 - keep))-th lowest label, or nothing is rejected.
     """
-    labels, others = standardize(verdicts)
+    labels = verdicts.scores
     order = np.argsort(labels, kind="stable")
-    below = np.cumsum(known[order]) / known.sum()
-    threshold = labels[order[min(int(np.searchsorted(below, 1 - keep)), len(order) - 1)]]
-    return float(np.average(others < threshold, weights=pool))
+    below = np.cumsum(np.append(known[0], known[1:][order]))[:-1] / known.sum()
+    rank = int(np.searchsorted(below, 1 - keep + EXACTNESS, side="right"))
+    threshold = labels[order[rank - 1]] if rank else -math.inf
+    return float(np.average(verdicts.pool < threshold, weights=pool[verdicts.images]))
 
 
-def standardize(verdicts: FoldVerdicts) -> tuple[Floats, Floats]:
-    """Scores of labels and pool, less the median of the model's pool, in its mean deviations."""
+def standardize(verdicts: FoldVerdicts) -> FoldVerdicts:
+    """Make scores of different models comparable by those of the pool.
+
+    Of each model's, the median of its scores of the pool is subtracted, and what is left is divided
+    by the mean deviation from it.
+    """
     labels, pool = verdicts.scores.astype(float), verdicts.pool.astype(float)
     for fold in np.unique(verdicts.folds):
         own = verdicts.parts == fold
@@ -155,4 +181,4 @@ def standardize(verdicts: FoldVerdicts) -> tuple[Floats, Floats]:
         pool[own] = (pool[own] - center) / scale
         mine = verdicts.folds == fold
         labels[mine] = (labels[mine] - center) / scale
-    return labels, pool
+    return replace(verdicts, scores=labels, pool=pool)

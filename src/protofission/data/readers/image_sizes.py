@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
 
-from protofission.data.readers.decode import FORMATS, Decoding, quiet_pillow
+from protofission.data.readers.decode import Decoding, quiet_pillow
 from protofission.data.readers.file_listing import list_files
+from protofission.data.readers.image_formats import check_content, formats_of
 from protofission.data.readers.image_lists import is_list, read_list
-from protofission.system.plain_files import open_plain
+from protofission.system.plain_files import read_plain
 
 MOST_MEASURED = 256
 """Most files whose headers are read."""
@@ -41,10 +42,9 @@ def _files_of(source: Path) -> list[Path]:
 
 def _short_side(path: Path) -> int | None:
     try:
-        with open_plain(path) as file:
-            if os.fstat(file.fileno()).st_size > Decoding.byte_limit:
-                return None
-            with Image.open(file, formats=FORMATS) as image:
-                return min(image.size)
+        content = read_plain(path, Decoding.byte_limit)
+        check_content(content)
+        with Image.open(io.BytesIO(content), formats=formats_of(content)) as image:
+            return min(image.size)
     except Exception:  # decoders raise what they like; the report of all files names this one
         return None

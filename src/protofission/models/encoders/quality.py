@@ -28,7 +28,7 @@ QUALITIES: dict[Quality, QualityEntry] = {
 DEFAULT_QUALITY: Quality = "good"
 SMALLEST = 96
 """The least size at which an encoder sees images, be they ever so small."""
-MAGNIFICATION = 2.5
+MAGNIFICATION = 5
 """Pixels that an encoder sees for one of the image: small images gain from some enlargement."""
 
 

@@ -1,0 +1,1 @@
+"""Parts of benchmarks/practice.py: cells, features, baselines, fits, measures and report."""

@@ -1,0 +1,169 @@
+"""One model of a fit against a slow twin that is written from its description."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from protofission.models.adapters import AdapterSpec
+from protofission.models.heads import HeadSpec
+from protofission.triage.fold_model import FoldModelSizes, spread_logits
+from protofission.triage.fold_models import FoldData, _train
+from protofission.triage.fold_training import FoldTraining, train_fold
+
+
+def sizes_of(strange=4, **others):
+    given = {
+        "inputs": 9,
+        "reduced": 7,
+        "near": 5,
+        "width": 6,
+        "known": 3,
+        "strange": strange,
+        "head": HeadSpec("fission", prototypes=2),
+        "adapter": AdapterSpec("linear", width=4),
+    }
+    return FoldModelSizes(**{**given, **others})
+
+
+def model_of(sizes, seed=0):
+    """A model all of whose numbers are random."""
+    model, generator = sizes.build().double(), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+            positive = name in ("scale", "score_scales", "logit_scales") or "deviation" in name
+            tensor.copy_(noise.abs() + 0.5 if positive else noise)
+    return model
+
+
+def features(count=25, inputs=9, seed=1):
+    return torch.randn(count, inputs, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def unit(vector):
+    return vector / math.sqrt(sum(v * v for v in vector))
+
+
+def spread(logits):
+    logs = [v - math.log(sum(math.exp(w) for w in logits)) for v in logits]
+    return np.array([v - sum(logs) / len(logs) for v in logs])
+
+
+def twin(model, row):
+    """The logits and the score of one image."""
+    part = {name: value.numpy() for name, value in model.named_buffers()}
+    known = model.sizes.known
+    standard = (row - part["mean"]) * part["scale"]
+    reduced = part["axes"] @ unit(standard) - part["center"]
+    whitened = unit(part["whitening"] @ reduced - part["offset"])
+    fission = model.model(torch.from_numpy(whitened[None])).logits[0].numpy()
+    margin = max(fission[:known])
+    if model.sizes.strange:
+        margin -= max(fission[known:])
+    near = reduced[: model.sizes.near]
+    to_classes = min(
+        sum((near @ part["class_root"] - point) ** 2) for point in part["class_points"]
+    )
+    to_background = sum((near @ part["background_root"] - part["background_point"][0]) ** 2)
+    both = np.array([margin, to_background - to_classes])
+    score = sum((both - part["score_centers"]) / part["score_scales"])
+    linear = part["regression"] @ standard + part["intercepts"]
+    logits = spread(fission[:known]) / part["logit_scales"][0]
+    return logits + spread(linear) / part["logit_scales"][1], score
+
+
+@pytest.mark.parametrize("strange", [0, 4])
+@torch.no_grad()
+def test_logits_and_scores_are_those_of_the_twin(strange):
+    model = model_of(sizes_of(strange))
+    found = model(features())
+    for row, logits, score in zip(features().numpy(), *found, strict=True):
+        wanted = twin(model, row)
+        assert logits.numpy() == pytest.approx(wanted[0], rel=1e-9, abs=1e-9)
+        assert float(score) == pytest.approx(wanted[1], rel=1e-9, abs=1e-9)
+    assert len(set(found.logits.argmax(1).tolist())) > 1
+    single = model.float()(features().float())
+    assert torch.allclose(single.logits.double(), found.logits, rtol=1e-3, atol=1e-3)
+    assert torch.allclose(single.scores.double(), found.scores, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("adapter", ["none", "linear", "rectified", "mlp"])
+@pytest.mark.parametrize("head", ["fission", "cosine", "linear"])
+def test_shapes_are_those_of_the_tensors(adapter, head):
+    spec = AdapterSpec(adapter, width=4, hidden=5)
+    sizes = sizes_of(head=HeadSpec(head, prototypes=2), adapter=spec)
+    built = {name: tuple(value.shape) for name, value in sizes.build().state_dict().items()}
+    assert sizes.shapes() == built
+    assert spec.outputs(6) == (6 if adapter == "none" else 4)
+
+
+def test_spread_logits_do_not_change_with_what_is_added_to_all():
+    logits = torch.randn(5, 4, dtype=torch.float64)
+    found = spread_logits(logits)
+    assert torch.allclose(found, logits - logits.mean(1, keepdim=True))
+    assert torch.allclose(found, spread_logits(logits + 7))
+
+
+def drawn(known=3, count=20, width=12, seed=0, pool=60):
+    """Classes around the first axes; a third of the pool around another."""
+    random, labels = np.random.default_rng(seed), np.arange(known * count) % known
+    strange = np.append(np.arange(2 * pool // 3) % known, np.full(pool - 2 * pool // 3, known))
+    noise = [random.normal(size=(len(each), width)) for each in (labels, strange)]
+    axes = 4 * np.eye(width)
+    found = [axes[each] + own for each, own in zip((labels, strange), noise, strict=True)]
+    return found[0].astype(np.float32), labels, found[1].astype(np.float32)
+
+
+SETTINGS = FoldTraining(prototypes=2, width=6, steps=5, seed=0)
+
+
+@pytest.mark.parametrize("known", [2, 3])
+def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
+    """Each part by a library or by numpy: regression, Mahalanobis distances, standardization."""
+    from sklearn.linear_model import LogisticRegression
+
+    from protofission.core.distance_scores import fit_background, fit_gaussians, mahalanobis
+
+    rows, labels, pool = drawn(known)
+    model = train_fold(SETTINGS, rows, labels, pool).double()
+    assert (model.sizes.known, model.sizes.strange) == (known, 2 * known)
+    both = np.concatenate([rows, pool]).astype(float)
+    standard = (both - both.mean(0)) / both.std(0)
+    found, near, units = model.spaces(torch.from_numpy(both))
+    assert found.numpy() == pytest.approx(standard, abs=1e-5)
+    assert near.mean(0).abs().max() < 1e-6
+    assert torch.allclose(units.norm(dim=1), torch.ones(len(both)).double(), atol=1e-6)
+
+    margins, distances = model.parts(near, units)
+    own = near[: len(labels)]
+    classes = fit_gaussians(own, torch.from_numpy(labels), known, 0.5)
+    wanted = mahalanobis(near, fit_background(near[len(labels) :]))[:, 0]
+    wanted = wanted - mahalanobis(near, classes).amin(1)
+    assert torch.allclose(distances, wanted, rtol=1e-3, atol=1e-3)
+
+    by_pool = torch.stack([margins.scores, distances], 1)[len(labels) :]
+    assert torch.allclose(model.score_centers, by_pool.mean(0), rtol=1e-3, atol=1e-4)
+    assert torch.allclose(model.score_scales, by_pool.std(0, correction=0), rtol=1e-3)
+
+    known_by = LogisticRegression(max_iter=100, tol=1e-3).fit(standard[: len(labels)], labels)
+    linear = found @ model.regression.T + model.intercepts
+    probs = linear.softmax(1).numpy()
+    assert probs == pytest.approx(known_by.predict_proba(standard), abs=1e-3)
+    spreads = spread_logits(margins.logits)[len(labels) :], spread_logits(linear)[len(labels) :]
+    assert model.logit_scales.tolist() == pytest.approx([float(s.std()) for s in spreads], rel=1e-3)
+
+
+def test_a_control_has_no_heads_for_strangers_and_the_labels_as_background():
+    rows, labels, pool = drawn()
+    model = train_fold(SETTINGS, rows, labels, None)
+    assert model.sizes.strange == 0
+    assert model.mean.numpy() == pytest.approx(rows.mean(0), abs=1e-5)
+    assert float(model(torch.from_numpy(rows)).scores.mean()) == pytest.approx(0, abs=1e-3)
+    data = FoldData(rows, labels, np.full(len(rows), -1), pool, np.full(len(pool), -1))
+    from protofission.triage.fold_models import _Task
+
+    same = _train(data, SETTINGS, _Task(0, False))
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, same.state_dict()[name]), name
