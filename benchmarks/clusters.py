@@ -1,19 +1,23 @@
 """Clusters of strangers, their number, and parts of classes, on features whose truth is known.
 
     python benchmarks/clusters.py FEATURES.npz ... [--parts FEATURES.npz GROUPS] [--draws 2]
+        [--novel 20]
+    python benchmarks/clusters.py --simulated
 
 FEATURES.npz has `features` (N, D) and `labels` (N,). GROUPS is a .npy file with the coarse class
 of each row, or the coarse classes of the labels as 0,1,0,2.
 
-1. Strangers. Half of the classes are known (20 at most), by 20 or 50 labels each; the pool has as
-   many images of known classes as of others. Relative Mahalanobis rejects what scores below 5 % of
-   the known images. What is rejected is clustered with the true number of novel classes, and the
-   number is estimated; accuracy is that of strangers that are rejected, clusters and classes
-   matched. k-means of standardized features and of unit vectors in 64 principal directions
-   stand beside it, by scikit-learn.
+1. Strangers. Half of the classes are known (20 at most), by 20 or 50 labels each; of the others, as
+   many or `--novel` are in the pool, with as many images as the known ones. Relative Mahalanobis
+   rejects what scores below 5 % of the known images. What is rejected is clustered with the true
+   number of novel classes, and the number is estimated; accuracy is that of strangers that are
+   rejected, clusters and classes matched. k-means of standardized features and of unit vectors in
+   64 principal directions stand beside it, by scikit-learn.
 2. Parts. Classes are groups, by 50 labels each; other images belong to the class whose labeled mean
    is nearest in the whitened space. NMI is that of fine classes within a coarse class, a mean over
    classes that have several.
+3. Simulated Gaussian clusters in 32 dimensions, two random means so many standard deviations apart
+   on average, 40 rows a cluster and 400 at least: estimates of three draws.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import normalize, scale
 
 from protofission.core.class_parts import split_classes
+from protofission.core.cluster_numbers import count_clusters
 from protofission.core.rejected_clusters import cluster_rejected
 from protofission.core.unit_maps import class_residuals, unit_rows, whitening_map
 
@@ -42,7 +47,7 @@ POOL = 3000
 Array = np.ndarray[Any, Any]
 
 
-def draw(labels: Array, each: int, seed: int) -> tuple[Array, Array, int]:
+def draw(labels: Array, each: int, seed: int, novel: int) -> tuple[Array, Array, int]:
     """Rows that are labeled, rows of the pool, and how many classes are known; labels renamed."""
     random = np.random.default_rng(seed)
     order = random.permutation(labels.max() + 1)
@@ -51,7 +56,7 @@ def draw(labels: Array, each: int, seed: int) -> tuple[Array, Array, int]:
     given = np.concatenate(
         [random.permutation(np.flatnonzero(labels == c))[:each] for c in range(known)]
     )
-    free = np.setdiff1d(np.flatnonzero(labels < 2 * known), given)
+    free = np.setdiff1d(np.flatnonzero(labels < known + min(novel, known)), given)
     old, new = (
         random.permutation(free[side]) for side in (labels[free] < known, labels[free] >= known)
     )
@@ -85,10 +90,11 @@ def matched(members: Array, truth: Array) -> float:
     return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(truth))
 
 
-def strangers(path: Path, each: int, seed: int) -> str:
+def strangers(path: Path, each: int, seed: int, most: int) -> tuple[str, float, bool]:
+    """A line of the table, the error of the number's log, and whether the range has the truth."""
     file = np.load(path)
     features, labels = file["features"], file["labels"].copy()
-    given, some, known = draw(labels, each, seed)
+    given, some, known = draw(labels, each, seed, most)
     pool, truth = features[some], labels[some]
     scores = relative_mahalanobis(features[given], labels[given], pool)
     rejected = scores < np.quantile(scores[truth < known], 0.05)
@@ -110,11 +116,12 @@ def strangers(path: Path, each: int, seed: int) -> str:
     accuracies.append(matched(again.members[new], own))
     assert count is not None
     share = new.sum() / (truth >= known).sum()
-    return (
+    line = (
         f"{path.stem:36} {each:6} {rejected.sum():8} {100 * share:6.0f} %"
         + "".join(f"{100 * accuracy:9.1f}" for accuracy in accuracies)
         + f" {novel:6} {count.number:9} {f'{count.low} to {count.high}':>10} {seconds:6.1f} s"
     )
+    return line, abs(np.log(max(count.number, 0.5) / novel)), count.low <= novel <= count.high
 
 
 def parts(path: Path, groups: str) -> str:
@@ -147,24 +154,49 @@ def parts(path: Path, groups: str) -> str:
     return f"{path.stem:36}{scores} {error:8.2f}  {numbers} for {truth}"
 
 
+def simulated(number: int, distance: float) -> str:
+    found = []
+    for seed in range(3):
+        random, rows = np.random.default_rng(seed), max(40 * number, 400)
+        means = distance / 8 * random.normal(size=(number, 32))
+        points = means[random.integers(number, size=rows)] + random.normal(size=(rows, 32))
+        count = count_clusters(unit_rows(points - points.mean(0)), seed=seed)
+        found.append(f"{count.number} ({count.low} to {count.high})")
+    return f"{number:8} {distance:8}  " + ", ".join(found)
+
+
+def print_strangers(paths: list[Path], draws: int, novel: int) -> None:
+    print(f"{'strangers':36} labels rejected    found k-means    units whitened  truth  estimate")
+    results = []
+    for path in paths:
+        for each in (20, 50):
+            for seed in range(draws):
+                line, *result = strangers(path, each, seed, novel)
+                results.append(result)
+                print(line, flush=True)
+    error, held = np.mean(results, 0)
+    print(f"mean |log(estimate / truth)| {error:.2f}, truth in {100 * held:.0f} % of the ranges")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Clusters of strangers and parts of classes.")
     parser.add_argument("features", nargs="*", type=Path)
     parser.add_argument("--parts", nargs=2, action="append", default=[], metavar=("FILE", "GROUPS"))
     parser.add_argument("--draws", type=int, default=2)
+    parser.add_argument("--novel", type=int, default=20, help="most novel classes")
+    parser.add_argument("--simulated", action="store_true")
     given = parser.parse_args()
     if given.features:
-        print(
-            f"{'strangers':36} labels rejected    found k-means    units whitened  truth  estimate"
-        )
-    for path in given.features:
-        for each in (20, 50):
-            for seed in range(given.draws):
-                print(strangers(path, each, seed), flush=True)
+        print_strangers(given.features, given.draws, given.novel)
     if given.parts:
         print(f"\n{'parts: NMI':36}  k-means     ours    error  estimates")
     for path, groups in given.parts:
         print(parts(Path(path), groups), flush=True)
+    if given.simulated:
+        print("clusters distance  estimates")
+        for number in (1, 2, 5, 10, 25):
+            for distance in (4, 5, 8) if number > 1 else (0,):
+                print(simulated(number, distance), flush=True)
 
 
 if __name__ == "__main__":

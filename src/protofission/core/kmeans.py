@@ -1,8 +1,7 @@
-"""K-means in which labeled rows keep to their cluster; by cosine, by distance, or by own rules.
+"""K-means in which labeled rows keep to their cluster; by cosine or by distance.
 
-`k_means` is the only Lloyd iteration of the package. Its callers differ in the `Space`: cosines or
-distances for prototypes and classes, NumPy's sums for counting (incremental_kmeans.py), whose
-rounding differs from torch's. scikit-learn's k-means stays where evaluation reports it.
+`k_means` is the only Lloyd iteration of the package. Its callers differ in the `Space`, of cosines
+or of distances. scikit-learn's k-means stays where evaluation reports it.
 """
 
 from __future__ import annotations
