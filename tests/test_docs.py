@@ -79,7 +79,7 @@ def test_prose_is_found_between_tables_and_code(tmp_path: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
-    assert len(lines) <= 90
+    assert len(lines) <= 100
     assert max(map(len, lines)) <= WIDTH  # its tables and code too
 
 
@@ -96,7 +96,7 @@ def test_the_readme_s_figures_are_those_of_the_results() -> None:
 
 def test_the_glossary_s_words_live_where_it_says() -> None:
     text = (ROOT / "docs" / "glossary.md").read_text()
-    assert len(text.splitlines()) <= 90
+    assert len(text.splitlines()) <= 100
     places = re.findall(r"^\|.*\| `([^`]+)` \|[^|]*\|$", text, re.MULTILINE)
     assert len(places) > 40
     for place in places:

@@ -98,7 +98,7 @@ def test_heads_that_stand_for_no_cluster_stay_so(tmp_path: Path):
     before = bundle_of(novel=2, clusters=False, threshold=0.5)
     after = load(saved(tmp_path / "b", before))
     assert after.cluster_names == ()
-    assert not after.calibrated_model.clusters
+    assert (after.calibrated_model.num_clusters, after.calibrated_model.says_novel) == (0, False)
     rows = features(50)
     for one, other in zip(before.calibrated_model(rows), after.calibrated_model(rows), strict=True):
         assert torch.equal(one, other)
@@ -258,7 +258,7 @@ EDITS = {
     "ten million clusters": (put("novel", 10_000_000), "novel = 10000000"),
     "a cluster more": (put("novel", 1), "do not fit"),
     "less than none": (put("novel", -1), "novel = -1"),
-    "a sub-class too few": (put("subclass_names", 0, ["a", "b"]), "3 sub-classes"),
+    "a sub-class too few": (put("subclass_names", 0, ["a", "b"]), "9 sub-classes, and 8 are named"),
     "a cluster without a head": (put("cluster_names", ["new"]), "1 names for 0"),
     "a huge adapter": (
         put("adapter", "width", 10**30),
@@ -320,9 +320,9 @@ def test_a_huge_bundle_json_is_not_read(tmp_path: Path):
 
 def test_a_newer_format_asks_for_an_update(tmp_path: Path):
     folder = edited(
-        saved(tmp_path / "b"), lambda content: (content.clear(), content.update(format=2))
+        saved(tmp_path / "b"), lambda content: (content.clear(), content.update(format=3))
     )
-    with pytest.raises(InputError, match=r"made by a newer protofission \(format 2\): update\."):
+    with pytest.raises(InputError, match=r"made by a newer protofission \(format 3\): update\."):
         load(folder)
 
 
@@ -604,7 +604,7 @@ def test_an_encoder_of_no_known_kind_cannot_be_referred_to(tmp_path: Path):
     [
         ({"class_names": ("a", "b")}, "2 names for 3 classes"),
         ({"class_names": ("a", "b", "b")}, "same name"),
-        ({"subclass_names": [["x"]] * 3}, "has 3 sub-classes"),
+        ({"subclass_names": [["x"]] * 3}, "9 sub-classes, and 3 are named"),
         ({"cluster_names": ["x"]}, "1 names for 2 novel clusters"),
         ({"encoder_facts": {**FACTS, "num_features": 5}}, "gives 5 features, but the model takes"),
         ({"encoder_facts": {"num_features": WIDTH}}, "fingerprint must be a text"),
