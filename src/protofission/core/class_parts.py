@@ -26,6 +26,8 @@ from protofission.core.unit_maps import (
 
 MOST_PARTS = 10
 """The largest number of parts that is estimated."""
+PART_PRICE = 0.125
+"""The price of parts: their space is not whitened, so that a class is longer and gains by a cut."""
 WHITENINGS = 2
 """Number of times that the space is whitened by the parts found so far."""
 
@@ -72,7 +74,9 @@ def split_classes(
     space, counted = reduced.whiten(np.zeros_like(reduced.rows)), None
     if numbers is None:
         units = space.apply(rows)
-        counted = tuple(count_clusters(units[own == name], most, seed) for name in range(found))
+        counted = tuple(
+            count_clusters(units[own == name], most, seed, PART_PRICE) for name in range(found)
+        )
         numbers = [each.number for each in counted]
     for _ in range(WHITENINGS):
         _, members = _split(space.apply(rows), own, numbers, seed)
