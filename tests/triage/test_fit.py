@@ -180,7 +180,6 @@ def test_novel_classes_are_counted_and_told_apart(tmp_path, call):
     assert said.code == 0, said.err
     bundle = load(model)
     assert bundle.cluster_names == ("novel 1", "novel 2")
-    assert "counting sub-classes" in said.out
     assert set(bundle.card["estimates"]["sub-classes"]) == {"0", "1", "2"}
     decided = {row.decision for row in read_rows(model / "triage.csv")}
     assert decided <= {"accept", "novel"}
@@ -230,14 +229,11 @@ def test_the_example_s_folders_fit(tmp_path, project, monkeypatch):
     assert np.mean([row.class_name == row.path[-5] for row in known]) > 0.6
 
 
-def test_counting_by_too_few_labels_is_refused_before_anything_is_embedded(tmp_path, call):
-    labeled, pool = digit_folders(tmp_path, labels=8, pool=20)
+def test_few_labels_are_enough_to_count_clusters(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, labels=4, pool=20)
     said = call("fit", labeled, pool, "--out", tmp_path / "m", "--discover", "auto", *ENCODER)
-    assert said.code == 2
-    assert "6 labeled images of each class" in said.err
-    assert "of the 8 of '0'" in said.err
-    assert "embedding" not in said.out
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "labeled", "pool"]
+    assert said.code == 0, said.err
+    assert "cannot set a threshold" in said.out  # of 12 labels, at 95 %
 
 
 def test_a_fit_refused_before_anything_is_embedded_leaves_nothing(tmp_path, call):
