@@ -103,7 +103,7 @@ def test_accuracy_or_rejection_alone_decides_too():
     ("difference", "error", "images", "pool", "words", "hurts"),
     [
         (-0.05, 0.06, 50, 90, "too little to tell", False),
-        (-0.05, 0.04, 50, 90, "the pool seems to hurt, and the control is kept", True),
+        (-0.05, 0.022, 50, 90, "too little to tell", False),
         (-0.05, 0.02, 50, 90, "the pool hurts, and the control is kept", True),
         (0.05, 0.03, 50, 90, "too little to tell", False),
         (0.05, 0.02, 50, 90, "the pool helps", False),
@@ -160,7 +160,7 @@ def test_models_that_are_alike_are_seldom_told_apart(monkeypatch):
         told += found.told_apart
         hurt += found.pool_hurts
     assert told <= 11
-    assert 5 <= hurt <= 30
+    assert hurt <= 5
 
 
 def test_an_image_that_every_model_scores_counts_as_one():
