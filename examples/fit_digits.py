@@ -30,6 +30,6 @@ def write_folders(root: Path, known: int = 5, labels: int = 40, pool: int = 600)
 if __name__ == "__main__":
     root = Path(sys.argv[1])
     write_folders(root)
-    model = protofission.fit(root / "labeled", root / "pool", root / "model")
+    model = protofission.fit(root / "labeled", root / "pool", root / "model", quality="fast")
     print(*model.card_lines(), sep="\n")
     print(protofission.predict(root / "model", [root / "new"], root / "new.csv").sentence())
