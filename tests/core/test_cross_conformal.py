@@ -147,7 +147,8 @@ def test_the_promise_of_folds_in_words():
     assert (found.folds, found.rank, found.threshold) == (5, 5, 5 / 101)
     assert found.proved == close(1 - 13 / 105)
     assert found.sentence() == (
-        "Of new images of a known class, if drawn like the 100 labels, about 95 % are accepted: "
+        "Of new images of a known class, if drawn like the 100 labels, about 95 % or a "
+        "little more are accepted: "
         "between 90 % and 99.6 % with 95 % confidence for so many (proved: at least 87.6 % on "
         "average)."
     )

@@ -80,9 +80,10 @@ class Guarantee:
         low = percent(math.floor(1000 * self.at_least) / 1000)
         high = percent(math.ceil(1000 * self.at_most) / 1000)
         proved = percent(math.floor(1000 * self.proved + EXACTNESS) / 1000)
+        more = " or a little more" if self.folds > 1 else ""
         return (
             f"Of new images of a known class, if drawn like the {self.images:,} {kind}, about "
-            f"{percent(self.expected)} are accepted: between {low} and {high} with "
+            f"{percent(self.expected)}{more} are accepted: between {low} and {high} with "
             f"{percent(self.confidence, 6)} confidence for so many "
             f"(proved: at least {proved} on average)."
         )
