@@ -21,7 +21,7 @@ from protofission.core.distance_scores import (
 )
 from protofission.core.ood_share import ood_share
 from protofission.core.progress import Progress
-from protofission.core.unit_maps import ReducedRows, class_residuals, reduce_rows
+from protofission.core.unit_maps import ReducedRows, class_residuals, reduce_rows, unit_rows
 from protofission.data.augment.feature_views import FeatureViews
 from protofission.data.image_sets import TrainingData
 from protofission.models.adapters import Adapter
@@ -81,7 +81,7 @@ def train_fold(
     classes = torch.from_numpy(labels)
     own, others = near[: len(labels)], near[len(labels) :] if pool is not None else near
     matrix, offset = reduced.whitening(class_residuals(reduced.rows[: len(labels)], labels))
-    units = _unit_rows(reduced.rows @ matrix - offset)
+    units = unit_rows(reduced.rows @ matrix - offset)
     share = None if pool is None else estimate_share(own, classes, others)
     model = _train_prototypes(settings, units, classes, known, share, progress)
     sizes = FoldModelSizes(
@@ -142,11 +142,6 @@ def _train_prototypes(
 def _room(known: int) -> int:
     """The number of heads for strangers."""
     return min(2 * known, MOST_ROOM)
-
-
-def _unit_rows(rows: Floats) -> Floats:
-    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-    return np.asarray(rows / np.maximum(lengths, 1e-12)[:, None])
 
 
 def _fill_spaces(fold: FoldModel, reduced: ReducedRows, matrix: Floats, offset: Floats) -> None:

@@ -16,7 +16,7 @@ RESAMPLES = 200
 """Bootstraps of labels and pool, by which errors are estimated."""
 DEVIATIONS = 2.33
 """Standard errors by which the control must be better to be kept: of two that are alike, in one fit
-of a hundred. With 1, the control was kept twice in 23 fits of real images, and was the worse one."""
+of a hundred. With 1, it was kept in 2 of 23 fits of real images, and was the worse one in both."""
 TOLD_APART = 1.96
 """Standard errors from which on a difference is told from chance."""
 FEWEST_TOLD = 20
