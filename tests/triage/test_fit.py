@@ -18,6 +18,7 @@ import protofission
 from protofission.data.readers.decode import decode
 from protofission.training.embed import embed as real_embed
 from protofission.triage.bundle import load
+from protofission.triage.fit import FIT_VIEWS
 from protofission.triage.fit_model import FitOptions
 from protofission.triage.prediction_table import read_rows
 
@@ -270,6 +271,10 @@ def test_a_folder_that_cannot_be_listed_is_one_sentence(tmp_path, call, monkeypa
     reason = "(.: a folder that cannot be opened (Permission denied))"
     assert f"{tmp_path / closed} holds no image that can be read {reason}" in said.err
     assert not (tmp_path / ".m.fitting").exists()
+
+
+def test_no_view_is_embedded_that_training_does_not_read():
+    assert FIT_VIEWS.counts() == {"plain": 1}
 
 
 def test_what_was_embedded_of_other_images_is_dropped(tmp_path, call):

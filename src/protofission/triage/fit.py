@@ -45,8 +45,8 @@ from protofission.triage.triage_of_fit import (
 from protofission.triage.triage_tables import write_label_table, write_triage_tables
 
 PAGE = "triage.html"
-FIT_VIEWS = ViewCounts(plain=1)
-"""Views of each image that are embedded."""
+FIT_VIEWS = ViewCounts(plain=1, weak=0, strong=0)
+"""Views of each image that are embedded: the image itself, all that training reads."""
 
 
 def fit(
@@ -144,7 +144,7 @@ def _work_folder(work: Path) -> Iterator[None]:
 
 def _store_folder(work: Path, images: str, encoder: str, seed: int, console: Console) -> Path:
     """The folder of the store of these images and options; stores of others are deleted."""
-    key = fingerprint(images, encoder, seed)[:16]
+    key = fingerprint(images, encoder, FIT_VIEWS.counts(), seed)[:16]
     place = work / f"store-{key}"
     for other in work.glob("store-*"):
         if other != place:
