@@ -73,7 +73,13 @@ OURS = {
     **dict.fromkeys(("tensor_files.py", "bundle_files.py", "manifest.py"), 1),  # made just now
     "run.py": 3,  # made just now
     **{"whole_files.py": 1, "prediction_table.py": 1},  # with a name of ours
-    **{"weight_files.py": 2, "run_folder.py": 1, "decode.py": 1, "idx.py": 1},  # what was opened
+    **{
+        "weight_files.py": 2,
+        "run_folder.py": 1,
+        "decode.py": 1,
+        "idx.py": 1,
+        "image_sizes.py": 1,
+    },  # what was opened
     "fetch.py": 2,
     "memory_limits.py": 2,  # of the kernel
     "plain_files.py": 1,

@@ -67,7 +67,9 @@ def twin(model, row):
         [sum((near @ part["class_root"] - point) ** 2) for point in part["class_points"]]
     )
     to_background = sum((near @ part["background_root"] - part["background_point"][0]) ** 2)
-    linear = part["regression"] @ standard + part["intercepts"]
+    longest = 1.5 * math.sqrt(len(row))
+    pulled = standard * min(1, longest / math.sqrt(sum(v * v for v in standard)))
+    linear = part["regression"] @ pulled + part["intercepts"]
     energy = math.log(sum(math.exp(v) for v in linear))
     scores = np.array([margin, to_background - min(distances), energy])
     score = sum((scores - part["score_centers"]) / part["score_scales"])
@@ -152,7 +154,7 @@ def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
     assert 0.5 * 0.1 - 1e-3 <= float(weights[2]) <= 0.5 * 0.8 + 1e-3  # (1 - share) / 2
 
     known_by = LogisticRegression(max_iter=100, tol=1e-3).fit(standard[: len(labels)], labels)
-    linear = found @ model.regression.T + model.intercepts
+    linear = found @ model.regression.T + model.intercepts  # no row is far away
     probs = linear.softmax(1).numpy()
     assert probs == pytest.approx(known_by.predict_proba(standard), abs=1e-3)
     assert torch.allclose(logits[:, 1], spread_logits(linear), atol=1e-5)

@@ -13,6 +13,9 @@ from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
 
+FARTHEST_ROW = 1.5
+"""Longest row of standardized features, in units of the usual length, that a regression sees."""
+
 
 @dataclass(frozen=True)
 class FoldModelSizes:
@@ -146,12 +149,22 @@ class FoldModel(nn.Module):
             margin = margin - strange.amax(1)
         classes = _squared_distances(near, self.class_root, self.class_points)
         background = _squared_distances(near, self.background_root, self.background_point)
-        regression = linear(standard, self.regression, self.intercepts)
+        regression = linear(pull_in(standard), self.regression, self.intercepts)
         relative = background[:, 0] - classes.amin(1)
         scores = torch.stack([margin, relative, regression.logsumexp(1)], 1)
         # Half the distance is a log likelihood; of so many directions, it is much too sure.
         logits = (known, regression, -classes / (2 * self.sizes.near**0.5))
         return scores, torch.stack([spread_logits(each) for each in logits], 1)
+
+
+def pull_in(rows: Tensor) -> Tensor:
+    """(N, D) standardized rows, those of more than FARTHEST_ROW usual lengths made so long.
+
+    Otherwise a row far away in the direction of a class would have any energy.
+    """
+    lengths = row_sums(rows.square()).sqrt()[:, None]
+    most = FARTHEST_ROW * rows.shape[1] ** 0.5
+    return rows * (most / lengths.clamp_min(most))
 
 
 def spread_logits(logits: Tensor) -> Tensor:
