@@ -164,7 +164,8 @@ def pull_in(rows: Tensor) -> Tensor:
     """
     lengths = row_sums(rows.square()).sqrt()[:, None]
     most = FARTHEST_ROW * rows.shape[1] ** 0.5
-    return rows * (most / lengths.clamp_min(most))
+    found: Tensor = rows * (most / lengths.clamp_min(most))
+    return found
 
 
 def spread_logits(logits: Tensor) -> Tensor:
