@@ -150,8 +150,7 @@ def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
     by_pool = scores[len(labels) :]
     assert torch.allclose(model.score_centers, by_pool.mean(0), rtol=1e-3, atol=1e-4)
     weights = by_pool.std(0, correction=0) / model.score_scales
-    assert weights[:2].tolist() == pytest.approx([1, 1], rel=1e-3)
-    assert 0.5 * 0.1 - 1e-3 <= float(weights[2]) <= 0.5 * 0.8 + 1e-3  # (1 - share) / 2
+    assert weights.tolist() == pytest.approx([1, 0.5, 0.25], rel=1e-3)  # as for a share of a half
 
     known_by = LogisticRegression(max_iter=100, tol=1e-3).fit(standard[: len(labels)], labels)
     linear = found @ model.regression.T + model.intercepts  # no row is far away
@@ -160,6 +159,19 @@ def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
     assert torch.allclose(logits[:, 1], spread_logits(linear), atol=1e-5)
     spreads = logits[len(labels) :].unbind(1)
     assert model.logit_scales.tolist() == pytest.approx([float(s.std()) for s in spreads], rel=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_scores_are_joined_by_the_share_of_strangers(share):
+    """Fission's, plus share times distances, plus (1 - share)^2 times energy."""
+    rows, labels, pool = drawn()
+    model = train_fold(SETTINGS, rows, labels, pool).double()
+    standard = model.parts(torch.from_numpy(pool).double())[0]
+    standard = (standard - standard.mean(0)) / standard.std(0, correction=0)
+    wanted = standard @ torch.tensor([1, share, (1 - share) ** 2]).double()
+    model.weigh_scores(share)
+    found = model(torch.from_numpy(pool).double()).scores
+    assert (found - wanted).abs().max() < 0.02  # no weight is 0
 
 
 def test_a_control_has_no_heads_for_strangers_and_the_labels_as_background():

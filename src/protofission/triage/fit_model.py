@@ -223,13 +223,21 @@ def _train_and_guard(
         processes=processes,
         progress=partial(progress, "training models on labels and pool"),
     )
-    model = fold_verdicts(models, data)
-    by_model = pool_scores(models, data.pool).numpy()
-    parts = None if (data.parts == NO_FOLD).all() else data.parts
-    strangers = ood_share(model.scores, by_model, model.folds, pool_folds=parts)
+    strangers = _estimate_strangers(models, data)
     share = 0.5 if np.isnan(strangers.share) else strangers.share
+    for each in models:
+        each.weigh_scores(share)
+    model = fold_verdicts(models, data)
     guard = compare(control, model, share, options.seed)
     return (controls if guard.pool_hurts else models), guard, strangers
+
+
+def _estimate_strangers(models: list[FoldModel], data: FoldData) -> ShareEstimate:
+    """Estimate the share of strangers in the pool, by labels and images not learned from."""
+    found = fold_verdicts(models, data)
+    by_model = pool_scores(models, data.pool).numpy()
+    parts = None if (data.parts == NO_FOLD).all() else data.parts
+    return ood_share(found.scores, by_model, found.folds, pool_folds=parts)
 
 
 @dataclass(frozen=True)

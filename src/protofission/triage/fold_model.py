@@ -13,6 +13,10 @@ from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
 
+START_SHARE = 0.5
+"""Share of strangers by which scores are joined until it is estimated."""
+LEAST_WEIGHT = 1e-3
+"""Smallest weight of a score."""
 FARTHEST_ROW = 1.5
 """Longest row of standardized features, in units of the usual length, that a regression sees."""
 
@@ -87,11 +91,11 @@ class FoldModel(nn.Module):
     scatter within classes and made unit vectors again, they are compared with fission's prototypes,
     those of known classes and those for strangers.
 
-    The ID score is the sum of three, each standardized by the pool: by how much the largest logit
-    of known classes exceeds the largest of strangers; by how much the background is farther than
-    the nearest class; and, with the weight that `fold_training` gives it, the energy of a logistic
-    regression on the labels. The logits are the sum of fission's, of the regression's, and of those
-    that distances give, each scaled by its spread.
+    The ID score is a sum of three, each standardized by the pool, with the weights of
+    `score_weights`: by how much the largest logit of known classes exceeds the largest of
+    strangers; by how much the background is farther than the nearest class; and the energy of a
+    logistic regression on the labels. The logits are the sum of fission's, of the regression's, and
+    of those that distances give, each scaled by its spread.
     """
 
     mean: Tensor
@@ -128,6 +132,10 @@ class FoldModel(nn.Module):
         logits = logits / self.logit_scales[:, None]
         return FoldOutput(logits.sum(1), row_sums(scores))
 
+    def weigh_scores(self, share: float) -> None:
+        """Join the scores by an estimated share of strangers, in the place of START_SHARE."""
+        self.score_scales.mul_(score_weights(START_SHARE) / score_weights(share))
+
     def spaces(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, D) standardized features, (N, near) reduced ones and (N, width) whitened units."""
         standard = (features - self.mean) * self.scale
@@ -155,6 +163,19 @@ class FoldModel(nn.Module):
         # Half the distance is a log likelihood; of so many directions, it is much too sure.
         logits = (known, regression, -classes / (2 * self.sizes.near**0.5))
         return scores, torch.stack([spread_logits(each) for each in logits], 1)
+
+
+def score_weights(share: float) -> Tensor:
+    """(3,): weights of fission's score, of distances and of energy: 1, share, (1 - share)^2.
+
+    Distances are relative to the pool, and tell strangers as far as it holds them; where it holds
+    few, the labels alone tell more.
+
+    Args:
+        share: of strangers in the pool.
+    """
+    weights = torch.tensor([1.0, share, (1 - share) ** 2], dtype=torch.float64)
+    return weights.clamp_min(LEAST_WEIGHT)
 
 
 def pull_in(rows: Tensor) -> Tensor:

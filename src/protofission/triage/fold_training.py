@@ -27,7 +27,7 @@ from protofission.data.image_sets import TrainingData
 from protofission.models.adapters import Adapter
 from protofission.models.heads import head_spec_of
 from protofission.models.model import Model
-from protofission.triage.fold_model import FoldModel, FoldModelSizes
+from protofission.triage.fold_model import START_SHARE, FoldModel, FoldModelSizes, score_weights
 from protofission.triage.quick_training import QuickTraining, train_quickly
 
 CONTROL, METHOD = "supervised+pf", "orca+pf"
@@ -40,9 +40,6 @@ MOST_ROOM = 100
 """Most heads for strangers; there are twice as many as known classes, if these are fewer."""
 LEAST_SHARE, MOST_SHARE = 0.2, 0.9
 """Ends of the share of strangers for which heads are kept in use: an estimate may be wrong."""
-ENERGY_WEIGHT = 0.5
-"""Weight of the energy of a logistic regression beside the two scores that know the pool, times the
-share of known images: where strangers are few, the pool tells little of them."""
 LEAST_SCALE = 1e-6
 """Smallest spread by which scores and logits are divided."""
 
@@ -100,8 +97,7 @@ def train_fold(
     _fill_spaces(fold, reduced, matrix, offset)
     _fill_distances(fold, gaussians, fit_background(others))
     _fill_regression(fold, labeled, labels)
-    weight = ENERGY_WEIGHT * (1 if share is None else 1 - share)
-    _standardize(fold, everything if pool is None else pool, weight)
+    _standardize(fold, everything if pool is None else pool)
     return fold
 
 
@@ -179,15 +175,11 @@ def _fill_regression(fold: FoldModel, labeled: Rows, labels: Ints) -> None:
 
 
 @torch.no_grad()
-def _standardize(fold: FoldModel, rows: Rows, energy_weight: float) -> None:
-    """Set the centers and scales of scores and logits to those of (N, D) features.
-
-    Args:
-        energy_weight: the weight of the third score, beside 1 of the others.
-    """
+def _standardize(fold: FoldModel, rows: Rows) -> None:
+    """Set the centers and scales of scores and logits to those of (N, D) features."""
     found = [fold.parts(some) for some in torch.split(torch.from_numpy(rows), 4096)]
     scores, logits = (torch.cat(each).double() for each in zip(*found, strict=True))
     fold.score_centers.copy_(scores.mean(0))
-    fold.score_scales.copy_(scores.std(0, correction=0).clamp_min(LEAST_SCALE))
-    fold.score_scales[2] /= energy_weight
+    spread = scores.std(0, correction=0).clamp_min(LEAST_SCALE)
+    fold.score_scales.copy_(spread / score_weights(START_SHARE))
     fold.logit_scales.copy_(logits.transpose(0, 1).flatten(1).std(1).clamp_min(LEAST_SCALE))
