@@ -37,6 +37,13 @@ SCHEMA = (
 )
 REMEDY = "put a copy of it back, or move it away to begin with no actions"
 
+_OF_THE_DISK = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+)
+
 
 class Entry(NamedTuple):
     """An action in the log."""
@@ -218,6 +225,11 @@ class ActionLog:
             yield
         except sqlite3.Error as error:
             why = str(error)
+            if (error.sqlite_errorcode & 0xFF) in _OF_THE_DISK:
+                raise InputError(
+                    f"{self._shown} cannot be written ({why}): make room on the disk, or copy the "
+                    "model to another place."
+                ) from None
         except InputError as error:
             why = str(error).rstrip(".")
         except OSError as error:
