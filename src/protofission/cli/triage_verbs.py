@@ -44,14 +44,14 @@ def fit(
     steps: Whole = 100,
     seed: Whole = 0,
     processes: OptionalWhole = None,
+    no_features: Flag = False,
     set_: Set = (),
 ) -> None:
     """Fit a model to two folders; write it, a triage of the pool and a page.
 
-    Checks the images, computes their features once, trains a model for each fold of the labels,
-    compares them with controls that do not see the pool, keeps the better ones, and sets a
-    threshold that keeps a stated share of known images. A thousand images take a minute or two on
-    two cores. Stopped or killed, the same command goes on with what is not embedded yet.
+    Checks the images, computes features once, trains a model for each fold of the labels and one
+    without the pool, keeps the better ones, and sets a threshold that keeps a stated share of known
+    images: for a thousand, a minute or two on two cores. Stopped, the same command goes on.
 
     For example:
 
@@ -86,6 +86,8 @@ def fit(
         Seed of all random numbers.
     processes
         Number of processes that compute features; by default one per processor.
+    no_features
+        Do not keep features and the list of images in the model; the workbench needs them.
     set_
         option=value of the encoder, such as size=128; by default the images set the size.
     """
@@ -103,6 +105,7 @@ def fit(
         quality=quality,
         encoder_options=set_,
         processes=processes,
+        keep_features=not no_features,
         console=Console(),
         command=command_line(),
     )
