@@ -1,0 +1,160 @@
+"""Answers of the workbench: JSON, pictures and pages; errors as one sentence."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from protofission.core.errors import InputError, printable
+from protofission.system.json_files import parse_json
+from protofission.system.plain_files import read_plain
+from protofission.web.asgi import Application, Message, Receive, Scope, Send
+from protofission.web.label.pictures import MissingImageError, Picture
+
+LAST_ACTION = "X-Last-Action"
+"""The header of every answer that says up to which action its content goes, at least."""
+LONGEST_SENTENCE = 500
+"""Most characters of an error."""
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+}
+"""Types of the files that pages are made of, by their endings."""
+KEPT_FOREVER = "private, max-age=31536000, immutable"
+ALWAYS_ASKED = "private, no-cache"
+
+
+class RefusedRequestError(Exception):
+    """A request that is refused with a status of its own and a sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+def json_answer(content: Any, status: int = 200, last_action: int | None = None) -> Response:
+    """JSON without NaN, in which no browser finds HTML."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    headers = {} if last_action is None else {LAST_ACTION: str(last_action)}
+    return Response(text, status, headers, "application/json")
+
+
+def error_answer(status: int, sentence: str) -> Response:
+    """A sentence on what is wrong."""
+    return json_answer({"error": sentence[:LONGEST_SENTENCE]}, status)
+
+
+async def read_body(request: Request) -> dict[str, Any]:
+    """The JSON object in the body of a request; the guard has bounded its size."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise RefusedRequestError(415, "The body must be JSON: send it as application/json.")
+    content = await request.body()
+    try:
+        found = parse_json(content) if content.strip() else {}
+    except InputError as error:
+        raise InputError(f"The body cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError("The body must be a JSON object.")
+    return found
+
+
+def picture_answer(request: Request, picture: Picture) -> Response:
+    """A picture, or nothing where the browser has it."""
+    return _tagged(request, picture.content, picture.kind, f'"{picture.version}"', KEPT_FOREVER)
+
+
+class StaticPages:
+    """The files of the pages, read once; a file is found by its name alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {
+            path.name: (content, MEDIA_TYPES[path.suffix], f'"{sha256(content).hexdigest()[:32]}"')
+            for path in sorted(folder.iterdir())
+            if path.suffix in MEDIA_TYPES and path.is_file()
+            for content in [read_plain(path)]
+        }
+
+    def answer(self, request: Request, name: str) -> Response:
+        """A file of the pages."""
+        if name not in self._files:
+            raise RefusedRequestError(404, "There is no such page.")
+        return _tagged(request, *self._files[name], ALWAYS_ASKED)
+
+
+def _tagged(request: Request, content: bytes, kind: str, tag: str, kept: str) -> Response:
+    headers = {"ETag": tag, "Cache-Control": kept}
+    known = [part.strip() for part in request.headers.get("if-none-match", "").split(",")]
+    if tag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(content, 200, headers, kind)
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Answer every error in one sentence of JSON."""
+
+    def refuse_input(_: Request, error: Exception) -> Response:
+        # A log that cannot be written says so as an InputError whose cause is SQLite's.
+        full = isinstance(error.__context__, sqlite3.Error | OSError)
+        return error_answer(507 if full else 400, str(error))
+
+    def refuse_request(_: Request, error: Exception) -> Response:
+        return error_answer(getattr(error, "status", 400), str(error))
+
+    def refuse_path(_: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 404)
+        words = {404: "There is no such page.", 405: "This page does not take such a request."}
+        return error_answer(status, words.get(status, "The request cannot be answered."))
+
+    def refuse_values(_: Request, error: Exception) -> Response:
+        wrong = error.errors()[0] if isinstance(error, RequestValidationError) else {}
+        place = str(wrong.get("loc", ("", "a value"))[-1])
+        shown = printable(str(wrong.get("input", "")))[:60]
+        why = str(wrong.get("msg", "it does not fit"))
+        why = why[:1].lower() + why[1:]
+        return error_answer(400, f"{printable(place)[:60]} = {shown} is refused: {why}.")
+
+    def refuse_image(_: Request, error: Exception) -> Response:
+        return error_answer(404, str(error))
+
+    def refuse_disk(_: Request, error: Exception) -> Response:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        return error_answer(507, f"The disk cannot be used ({why}): make room, then do it again.")
+
+    app.add_exception_handler(InputError, refuse_input)
+    app.add_exception_handler(RefusedRequestError, refuse_request)
+    app.add_exception_handler(HTTPException, refuse_path)
+    app.add_exception_handler(RequestValidationError, refuse_values)
+    app.add_exception_handler(MissingImageError, refuse_image)
+    app.add_exception_handler(OSError, refuse_disk)
+
+
+class LastActionHeader:
+    """Says in each answer up to which action it goes: that before the request, if nothing else."""
+
+    def __init__(self, app: Application, last_action: Any) -> None:
+        self.app, self.last_action = app, last_action
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on, and add the header to its answer."""
+        name, value = LAST_ACTION.lower().encode(), str(self.last_action()).encode()
+
+        async def send_with_header(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                if all(key.lower() != name for key, _ in headers):
+                    message = {**message, "headers": [*headers, (name, value)]}
+            await send(message)
+
+        await self.app(scope, receive, send_with_header)
