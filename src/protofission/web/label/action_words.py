@@ -32,15 +32,16 @@ def action_words(action: Action, state: WorkbenchState) -> str:  # noqa: C901 (a
     """An action as a few words, with the names that classes have now."""
 
     def name(class_id: int) -> str:
+        if class_id == NONE:
+            return "none of these"
         found = state.classes.get(class_id)
         return f"class {class_id}" if found is None else found.name
 
     match action:
-        case Label(class_id=None):
+        case Label(class_id=int(own)):
+            return f"label {images(len(action.images))} {name(own)}"
+        case Label():
             return f"take back the labels of {images(len(action.images))}"
-        case Label(class_id=own):
-            called = "none of these" if own == NONE else name(own)
-            return f"label {images(len(action.images))} {called}"
         case Skip():
             return f"skip {images(len(action.images))}"
         case ConfirmLabels():

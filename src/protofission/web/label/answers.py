@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
 
 from protofission.core.errors import InputError, printable
 from protofission.system.json_files import parse_json
 from protofission.system.plain_files import read_plain
 from protofission.web.asgi import Application, Message, Receive, Scope, Send
 from protofission.web.label.pictures import MissingImageError, Picture
+from protofission.web.sentences import AnswerError, answer_in_sentences
 
 LAST_ACTION = "X-Last-Action"
 """The header of every answer that says up to which action its content goes, at least."""
@@ -35,14 +36,6 @@ KEPT_FOREVER = "private, max-age=31536000, immutable"
 ALWAYS_ASKED = "private, no-cache"
 
 
-class RefusedRequestError(Exception):
-    """A request that is refused with a status of its own and a sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-
-
 def json_answer(content: Any, status: int = 200, last_action: int | None = None) -> Response:
     """JSON without NaN, in which no browser finds HTML."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
@@ -59,7 +52,7 @@ async def read_body(request: Request) -> dict[str, Any]:
     """The JSON object in the body of a request; the guard has bounded its size."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise RefusedRequestError(415, "The body must be JSON: send it as application/json.")
+        raise AnswerError(415, "The body must be JSON: send it as application/json.")
     content = await request.body()
     try:
         found = parse_json(content) if content.strip() else {}
@@ -89,7 +82,7 @@ class StaticPages:
     def answer(self, request: Request, name: str) -> Response:
         """A file of the pages."""
         if name not in self._files:
-            raise RefusedRequestError(404, "There is no such page.")
+            raise AnswerError(404, "There is no such file of the pages.")
         return _tagged(request, *self._files[name], ALWAYS_ASKED)
 
 
@@ -104,37 +97,26 @@ def _tagged(request: Request, content: bytes, kind: str, tag: str, kept: str) ->
 def answer_errors(app: FastAPI) -> None:
     """Answer every error in one sentence of JSON."""
 
-    def refuse_input(_: Request, error: Exception) -> Response:
+    async def refuse_input(_: Request, error: Exception) -> Response:
         # A log that cannot be written says so as an InputError whose cause is SQLite's.
         full = isinstance(error.__context__, sqlite3.Error | OSError)
         return error_answer(507 if full else 400, str(error))
 
-    def refuse_request(_: Request, error: Exception) -> Response:
-        return error_answer(getattr(error, "status", 400), str(error))
-
-    def refuse_path(_: Request, error: Exception) -> Response:
-        status = getattr(error, "status_code", 404)
-        words = {404: "There is no such page.", 405: "This page does not take such a request."}
-        return error_answer(status, words.get(status, "The request cannot be answered."))
-
-    def refuse_values(_: Request, error: Exception) -> Response:
+    async def refuse_values(_: Request, error: Exception) -> Response:
         wrong = error.errors()[0] if isinstance(error, RequestValidationError) else {}
-        place = str(wrong.get("loc", ("", "a value"))[-1])
-        shown = printable(str(wrong.get("input", "")))[:60]
-        why = str(wrong.get("msg", "it does not fit"))
-        why = why[:1].lower() + why[1:]
-        return error_answer(400, f"{printable(place)[:60]} = {shown} is refused: {why}.")
+        place = printable(str(wrong.get("loc", ("a value",))[-1]))[:60]
+        shown, why = printable(str(wrong.get("input", "")))[:60], str(wrong.get("msg", "no fit"))
+        return error_answer(400, f"{place} = {shown} is refused: {why[:1].lower()}{why[1:]}.")
 
-    def refuse_image(_: Request, error: Exception) -> Response:
+    async def refuse_image(_: Request, error: Exception) -> Response:
         return error_answer(404, str(error))
 
-    def refuse_disk(_: Request, error: Exception) -> Response:
+    async def refuse_disk(_: Request, error: Exception) -> Response:
         why = getattr(error, "strerror", None) or type(error).__name__
         return error_answer(507, f"The disk cannot be used ({why}): make room, then do it again.")
 
+    answer_in_sentences(app)
     app.add_exception_handler(InputError, refuse_input)
-    app.add_exception_handler(RefusedRequestError, refuse_request)
-    app.add_exception_handler(HTTPException, refuse_path)
     app.add_exception_handler(RequestValidationError, refuse_values)
     app.add_exception_handler(MissingImageError, refuse_image)
     app.add_exception_handler(OSError, refuse_disk)
@@ -143,11 +125,14 @@ def answer_errors(app: FastAPI) -> None:
 class LastActionHeader:
     """Says in each answer up to which action it goes: that before the request, if nothing else."""
 
-    def __init__(self, app: Application, last_action: Any) -> None:
+    def __init__(self, app: Application, last_action: Callable[[], int]) -> None:
         self.app, self.last_action = app, last_action
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request on, and add the header to its answer."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
         name, value = LAST_ACTION.lower().encode(), str(self.last_action()).encode()
 
         async def send_with_header(message: Message) -> None:

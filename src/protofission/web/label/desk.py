@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from protofission.core.array_types import Floats, Ints
 from protofission.triage.prediction_table import escape_text
+from protofission.triage.workbench.group_views import cluster_of_rows, subclass_of_rows
 from protofission.triage.workbench.groups import ModelRows
 from protofission.triage.workbench.material import Material
 from protofission.triage.workbench.state import WorkbenchState
@@ -19,12 +22,19 @@ MOST_KEPT_SETS = 16
 """Most sets of images whose rows are kept until the next action."""
 
 
+class Moment(NamedTuple):
+    """A state with the version of the model that it has kept, and the facts of all images."""
+
+    state: WorkbenchState
+    material: Material
+    table: ImageTable
+
+
 class ModelArrays:
     """Verdicts of one version of the model on all images, as arrays."""
 
     def __init__(self, material: Material) -> None:
         found = material.verdicts
-        self.rows: ModelRows = material.model_rows
         self.probability: Floats = found.probs.amax(-1).numpy().astype(np.float64)
         self.id_scores: Floats = found.id_scores.numpy().astype(np.float64)
         self.decisions: Ints = found.decisions.numpy().astype(np.int64)
@@ -39,23 +49,18 @@ class Desk:
 
     def __init__(self, workbench: Workbench) -> None:
         self.workbench = workbench
-        self.names = tuple(escape_text(path) for path in self.material.paths)
+        material = workbench.material
+        self.names = tuple(escape_text(path) for path in material.paths)
+        self.title = escape_text(material.model.name)
+        self.refit_status: Callable[[], dict[str, Any]] = dict
+        """The state of the refit in the background, as JSON values."""
         self._lock, self._space_lock = threading.Lock(), threading.Lock()
         self._arrays: tuple[Material, ModelArrays] | None = None
-        self._table: tuple[WorkbenchState, ImageTable] | None = None
+        self._moment: Moment | None = None
         self._sets: dict[str, Ints] = {}
         self._space: ImageSpace | None = None
         self._places: tuple[Ints, Ints] | None = None
-
-    @property
-    def state(self) -> WorkbenchState:
-        """The state after the last action."""
-        return self.workbench.state
-
-    @property
-    def material(self) -> Material:
-        """The images and the model that judges them now."""
-        return self.workbench.material
+        self._stability: tuple[Ints, dict[int, float]] | None = None
 
     @property
     def number(self) -> int:
@@ -63,11 +68,16 @@ class Desk:
         return len(self.names)
 
     @property
+    def last_action(self) -> int:
+        """The id of the last action."""
+        return self.workbench.state.last_id
+
+    @property
     def space(self) -> ImageSpace:
         """Unit vectors of all images, found on first use; some seconds for 100,000 images."""
         with self._space_lock:
             if self._space is None:
-                own = self.material
+                own = self.workbench.material
                 self._space = ImageSpace.of(own.features.rows, self.number, own.labels)
             return self._space
 
@@ -80,32 +90,43 @@ class Desk:
                 self._places = space.places()
             return self._places
 
-    def table(self) -> tuple[WorkbenchState, ImageTable]:
-        """The state after the last action, and the facts of all images in it."""
+    def stability(self, clusters: Ints) -> dict[int, float]:
+        """The stability of clusters, kept until they change."""
+        space = self.space
+        with self._space_lock:
+            if self._stability is None or not np.array_equal(self._stability[0], clusters):
+                self._stability = clusters, space.stability(clusters)
+            return self._stability[1]
+
+    def now(self) -> Moment:
+        """The state after the last action, with the facts of all images in it."""
         with self._lock:
-            return self._current_table()
+            return self._now()
 
     def rows_of(self, name: str) -> tuple[ImageTable, Ints]:
         """The rows of a set of images, kept until the next action, and the facts of all images."""
         with self._lock:
-            _, table = self._current_table()
+            table = self._now().table
             if name not in self._sets:
                 if len(self._sets) >= MOST_KEPT_SETS:
                     self._sets.pop(next(iter(self._sets)))
                 self._sets[name] = rows_of_set(table, name)
             return table, self._sets[name]
 
-    def _current_table(self) -> tuple[WorkbenchState, ImageTable]:
-        state, material = self.workbench.state, self.material
-        if self._table is None or self._table[0] is not state:
+    def _now(self) -> Moment:
+        state, material = self.workbench.now
+        if self._moment is None or self._moment.state is not state:
             if self._arrays is None or self._arrays[0] is not material:
                 self._arrays = material, ModelArrays(material)
-            self._table = state, self._make_table(state, self._arrays[1])
+            table = self._make_table(state, material.model_rows, self._arrays[1])
+            self._moment = Moment(state, material, table)
             self._sets.clear()
-        return self._table
+        return self._moment
 
-    def _make_table(self, state: WorkbenchState, arrays: ModelArrays) -> ImageTable:
-        groups, model = state.groups, arrays.rows
+    def _make_table(
+        self, state: WorkbenchState, model: ModelRows, arrays: ModelArrays
+    ) -> ImageTable:
+        groups = state.groups
         ids = np.array(groups.classes, np.int64)
         living = np.array([state.resolve(own) for own in groups.classes], np.int64)
         clusters = groups.cluster_numbers(model)
@@ -120,9 +141,18 @@ class Desk:
             labels=state.label_of,
             skipped=state.skipped,
             subclasses=groups.subclass_numbers(model),
+            members=subclass_of_rows(state, model),
             clusters=clusters,
-            typicality=self.space.typicality(clusters),
+            open_clusters=cluster_of_rows(state, model),
+            typicality=self._typicality(clusters),
             random=state.random_queue,
             threshold=arrays.threshold,
             living=frozenset(own.id for own in state.live_classes),
         )
+
+    def _typicality(self, clusters: Ints) -> Floats:
+        """The typicality of images in clusters; computed anew only where these have changed."""
+        before = None if self._moment is None else self._moment.table
+        if before is not None and np.array_equal(before.clusters, clusters):
+            return before.typicality
+        return self.space.typicality(clusters)

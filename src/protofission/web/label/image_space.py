@@ -70,6 +70,12 @@ class ImageSpace:
         x, y = (_quantized(flat[:, k]) for k in range(2))
         return x, y
 
+    def typicality_of(self, rows: Ints) -> Floats:
+        """(n,): the cosine of each of n images to their mean direction."""
+        own = self.units[rows].astype(np.float64)
+        center = own.sum(0)
+        return np.asarray(own @ (center / max(float(np.sqrt(center @ center)), 1e-12)))
+
     def typicality(self, groups: Ints) -> Floats:
         """(N,): the cosine of each image to the mean direction of its group; 0 outside of groups.
 
@@ -77,14 +83,12 @@ class ImageSpace:
             groups: (N,): numbers of groups, negative outside.
         """
         found = np.zeros(len(groups))
-        inside = np.flatnonzero(groups >= 0)
-        if len(inside):
-            names, own = np.unique(groups[inside], return_inverse=True)
-            sums = np.zeros((len(names), self.units.shape[1]))
-            np.add.at(sums, own, self.units[inside])
-            lengths = np.sqrt((sums**2).sum(1, keepdims=True))
-            centers = sums / np.maximum(lengths, 1e-12)
-            found[inside] = np.einsum("nd,nd->n", self.units[inside], centers[own])
+        order = np.argsort(groups, kind="stable")
+        order = order[groups[order] >= 0]
+        if len(order):
+            starts = np.flatnonzero(np.diff(groups[order])) + 1
+            for rows in np.split(order, starts):
+                found[rows] = self.typicality_of(rows)
         return found
 
     def stability(self, groups: Ints) -> dict[int, float]:
@@ -114,4 +118,4 @@ def _quantized(values: Floats) -> Ints:
     if not high > low:
         return np.full(len(values), MAP_SIDE // 2)
     share = np.clip((values - low) / (high - low), 0, 1)
-    return np.rint(share * MAP_SIDE).astype(np.int64)
+    return np.asarray(np.rint(share * MAP_SIDE), np.int64)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 
-from protofission.core.errors import InputError, require, unknown
+from protofission.core.errors import InputError, printable, require, unknown
 from protofission.system.json_files import as_type
 from protofission.triage.workbench.actions import ACTIONS, SplitCluster, read_action
 from protofission.web.label.answers import (
-    RefusedRequestError,
     StaticPages,
     answer_errors,
     json_answer,
@@ -24,7 +22,7 @@ from protofission.web.label.answers import (
 from protofission.web.label.desk import Desk
 from protofission.web.label.pictures import Pictures
 from protofission.web.label.problems import problems_screen
-from protofission.web.label.row_sets import check_rows, cluster_members, image_lines
+from protofission.web.label.row_sets import check_rows, image_lines
 from protofission.web.label.screens import (
     class_screen,
     cluster_screen,
@@ -33,9 +31,10 @@ from protofission.web.label.screens import (
     overview,
     random_screen,
 )
+from protofission.web.sentences import AnswerError
 
 STATIC = Path(__file__).with_name("static")
-ENTRANCE = "workbench.html"
+ENTRANCE = "index.html"
 MOST_LINES = 2000
 """Most images in an answer."""
 MOST_PARTS = 50
@@ -61,7 +60,7 @@ def _pages(desk: Desk, pictures: Pictures) -> APIRouter:
 
     def check_row(row: int) -> int:
         if not 0 <= row < desk.number:
-            raise RefusedRequestError(404, f"There is no image {row}.")
+            raise AnswerError(404, f"There is no image {row}.")
         return row
 
     @router.get("/")
@@ -86,6 +85,14 @@ def _pages(desk: Desk, pictures: Pictures) -> APIRouter:
 def _reading(desk: Desk) -> APIRouter:
     router = APIRouter(prefix="/api")
 
+    @router.get("/overview")
+    def the_overview() -> Response:
+        return _screen(overview(desk))
+
+    @router.get("/last")
+    def last() -> Response:
+        return _screen({"last_action": desk.last_action, "refit": desk.refit_status()})
+
     @router.get("/images")
     def images(
         set: str,
@@ -104,7 +111,7 @@ def _reading(desk: Desk) -> APIRouter:
     def images_of_rows(body: Body) -> Response:
         rows = check_rows(_rows_of(body), desk.number)
         require(len(rows) <= MOST_LINES, f"{len(rows):,} rows: ask for {MOST_LINES} at a time.")
-        _, table = desk.table()
+        table = desk.now().table
         lines = image_lines(table, desk.names, rows)
         found = {"total": len(rows), "offset": 0, "last_action": table.last_action}
         return _screen({**found, "images": lines})
@@ -145,8 +152,8 @@ def _changing(desk: Desk) -> APIRouter:
 
     @router.post("/actions")
     def act(body: Body) -> Response:
-        _check_keys(body, "kind", "content")
-        kind = as_type(body["kind"], str, "kind")
+        check_keys(body, "kind", "content")
+        kind = as_type(body["kind"], str, "kind").replace("-", "_")
         known = [name for name in ACTIONS if name not in OWN_ROUTES]
         if kind not in known:
             raise unknown("action", kind[:60], known)
@@ -154,27 +161,26 @@ def _changing(desk: Desk) -> APIRouter:
 
     @router.post("/undo")
     def undo(body: Body) -> Response:
-        _check_keys(body)
-        return done(desk, _possible(desk.workbench.undo, desk.state.next_undo, "to undo"))
+        return done(desk, _step(desk.workbench.undo, body))
 
     @router.post("/redo")
     def redo(body: Body) -> Response:
-        _check_keys(body)
-        return done(desk, _possible(desk.workbench.redo, desk.state.next_redo, "to do again"))
+        return done(desk, _step(desk.workbench.redo, body))
 
     @router.post("/random")
     def draw(body: Body) -> Response:
-        _check_keys(body, "n")
-        number = desk.workbench.draw_random(as_type(body["n"], int, "n"))
-        return _screen({"id": number, **random_screen(desk)})
+        check_keys(body, "n")
+        drawn = desk.workbench.draw_random(as_type(body["n"], int, "n"))
+        found = random_screen(desk)
+        more = {"id": found["last_action"], "drawn": list(drawn), "overview": overview(desk)}
+        return _screen({**found, **more})
 
     @router.post("/clusters/{cluster}/split")
     def split(cluster: int, body: Body) -> Response:
-        _check_keys(body, "parts")
+        check_keys(body, "parts")
         parts = as_type(body["parts"], int, "parts")
         require(2 <= parts <= MOST_PARTS, f"parts = {parts}: give 2 to {MOST_PARTS}.")
-        _, table = desk.table()
-        rows = np.flatnonzero(cluster_members(table) == cluster)
+        rows = np.flatnonzero(desk.now().table.open_clusters == cluster)
         require(len(rows) >= 2, f"Cluster {cluster} has {len(rows)} images: there is no splitting.")
         found = desk.space.split(rows, parts)
         require(len(found) >= 2, f"The images of cluster {cluster} are all alike: keep it whole.")
@@ -186,9 +192,41 @@ def _changing(desk: Desk) -> APIRouter:
 
 def done(desk: Desk, number: int) -> Response:
     """The answer to a change: its id, and the overview after it."""
-    after = desk.overview()
+    after = overview(desk)
     found = {"id": number, "last_action": after["last_action"], "overview": after}
     return json_answer(found, last_action=after["last_action"])
+
+
+def check_keys(body: dict[str, Any], *wanted: str) -> None:
+    """Refuse a body that has not these keys, or others."""
+    for key in wanted:
+        require(key in body, f"{key} is missing in the body.")
+    for key in body:
+        require(key in wanted, f"{printable(key)[:60]} is not known in the body.")
+
+
+def _step(change: Callable[[int | None], int], body: dict[str, Any]) -> int:
+    """Undo or redo; that there is nothing, or something else by now, is no fault of the request."""
+    expected = body.pop("expected", None)
+    check_keys(body)
+    if expected is not None:
+        as_type(expected, int, "expected")
+    try:
+        return change(expected)
+    except InputError as error:
+        if error.__context__ is not None:  # the log cannot be written
+            raise
+        raise AnswerError(409, str(error)) from None
+
+
+def _rows_of(body: dict[str, Any]) -> list[int]:
+    check_keys(body, "rows")
+    rows = body["rows"]
+    require(
+        isinstance(rows, list) and all(type(row) is int for row in rows),
+        "rows must be a list of whole numbers.",
+    )
+    return list(rows)
 
 
 def _screen(content: dict[str, Any]) -> Response:

@@ -18,9 +18,9 @@ BORDERLINE_SHARE, BORDERLINE_FEWEST = 0.1, 24
 LONGEST_SET = 60
 """Most characters of the name of a set."""
 SET_NAMES = (
-    "all unlabeled labeled none skipped random decision:reject label:3 class:3:accepted "
-    "subclass:3:0 cluster:2"
-).split()
+    *("all", "unlabeled", "labeled", "none", "skipped", "random", "decision:reject", "label:3"),
+    *("class:3:accepted", "subclass:3:0", "cluster:2"),
+)
 """Examples of all kinds of sets, for a refusal."""
 
 Mask = NDArray[np.bool_]
@@ -46,8 +46,12 @@ class ImageTable:
     skipped: Mask
     subclasses: Ints
     """(N,): sub-classes of `model_classes`, after merges."""
+    members: Ints
+    """(N,): the same of images that are accepted or labeled so, else -1."""
     clusters: Ints
     """(N,): clusters after merges and splits, or -1."""
+    open_clusters: Ints
+    """(N,): the same of images without a label, else -1."""
     typicality: Floats
     """(N,): higher is more typical of the image's cluster."""
     random: Ints
@@ -147,26 +151,14 @@ def _label_set(table: ImageTable, class_id: str) -> Ints:
 
 def _subclass_set(table: ImageTable, class_id: str, number: str) -> Ints:
     own, part = _number(class_id, "The class"), _number(number, "Sub-class")
-    return _best_first(subclass_members(table, own, part), table.id_scores)
-
-
-def subclass_members(table: ImageTable, model_class: int, number: int) -> Mask:
-    """(N,): images of a sub-class: accepted ones without another label, and labeled ones."""
-    accepted = (table.decisions == ACCEPT) & (table.labels == UNLABELED)
-    own = (table.model_classes == model_class) & (table.subclasses == number)
-    found: Mask = own & (accepted | (table.labels == table.classes))
-    return found
-
-
-def cluster_members(table: ImageTable) -> Ints:
-    """(N,): the cluster of each image that has no label yet, or -1."""
-    return np.where(table.labels == UNLABELED, table.clusters, -1)
+    require(part >= 0, f"There is no sub-class {part}: give one from 0 on.")
+    return _best_first((table.model_classes == own) & (table.members == part), table.id_scores)
 
 
 def _cluster_set(table: ImageTable, number: str) -> Ints:
     own = _number(number, "Cluster")
     require(own >= 0, f"There is no cluster {own}: give one from 0 on.")
-    return _best_first(cluster_members(table) == own, table.typicality)
+    return _best_first(table.open_clusters == own, table.typicality)
 
 
 IMAGE_SETS: dict[str, tuple[int, Callable[..., Ints]]] = {

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protofission.core.array_types import Ints
 from protofission.core.number_words import images
 from protofission.pages.score_histogram import BINS, FEW, FEW_BINS, bin_edges, bin_shares
 from protofission.triage.calibrated_model import ACCEPT, DECISIONS, NOVEL, REJECT
 from protofission.triage.workbench.actions import NONE, UNLABELED
+from protofission.triage.workbench.group_views import cluster_groups, subclass_groups
+from protofission.triage.workbench.material import Material
 from protofission.triage.workbench.state import WorkbenchState
 from protofission.web.label.action_words import action_words
 from protofission.web.label.desk import Desk
@@ -18,10 +21,8 @@ from protofission.web.label.row_sets import (
     CLASS_PARTS,
     ImageTable,
     check_class,
-    cluster_members,
     image_lines,
     rows_of_set,
-    subclass_members,
 )
 
 STRIP, COLUMN = 24, 12
@@ -32,8 +33,8 @@ NEAREST, FARTHEST = 8, 4
 
 def overview(desk: Desk) -> dict[str, Any]:
     """Counts, the histogram of scores, the guarantee, classes, and what can be undone."""
-    state, table = desk.table()
-    card = desk.bundle.card
+    state, material, table = desk.now()
+    card = material.bundle.card
     undo, redo = state.next_undo, state.next_redo
     answered = len(state.random_queue) - len(state.random_open)
     return {
@@ -43,12 +44,13 @@ def overview(desk: Desk) -> dict[str, Any]:
         "rows": desk.number,
         "num_labeled": state.num_labeled,
         "counts": _counts(table),
-        "histogram": _histogram(desk, table),
+        "histogram": _histogram(material.bundle.calibration, table),
         "guarantee": _text(card, "calibration", "guarantee"),
         "strangers": _text(card, "pool", "strangers"),
         "findings": list((card.get("data") or {}).get("findings") or ()),
         "classes": _classes(state, table),
-        "changed": changed(desk, state),
+        "changed": _changed(state, material),
+        "refit": desk.refit_status(),
         "can_undo": None if undo is None else action_words(undo[1], state),
         "can_redo": None if redo is None else action_words(redo[1], state),
         "random": {"drawn": len(state.random_queue), "answered": answered},
@@ -74,8 +76,8 @@ def _counts(table: ImageTable) -> dict[str, int]:
     }
 
 
-def _histogram(desk: Desk, table: ImageTable) -> dict[str, Any]:
-    known = desk.bundle.calibration.astype(np.float64)
+def _histogram(scores: NDArray[np.float32], table: ImageTable) -> dict[str, Any]:
+    known = scores.astype(np.float64)
     pool = table.id_scores[table.num_labeled :]
     known, pool = known[np.isfinite(known)], pool[np.isfinite(pool)]
     bins = FEW_BINS if len(known) < FEW else BINS
@@ -109,33 +111,47 @@ def _classes(state: WorkbenchState, table: ImageTable) -> list[dict[str, Any]]:
     ]
 
 
-def changed(desk: Desk, state: WorkbenchState) -> str | None:
-    """A sentence on what changed since the model was fitted; None if nothing did."""
-    before = desk.labels_of_model(state.version)
+def _changed(state: WorkbenchState, material: Material) -> str | None:
+    """A sentence on what changed since the first fit; None if nothing did."""
+    before = np.full(state.num_images, UNLABELED)
+    before[: state.num_labeled] = material.labels
+    merges = np.array([state.resolve(own) for own in range(len(material.class_names))])
+    before[: state.num_labeled] = merges[material.labels]
     moved = int((before != state.label_of).sum())
     known = {state.resolve(own) for own in state.groups.classes}
     new = sum(own.id not in known for own in state.live_classes)
     merged = len(state.groups.classes) - len(known)
     parts = []
     if moved:
-        parts.append(f"{images(moved)} labeled otherwise")
+        parts.append(f"{images(moved)} with another label")
     if new:
         parts.append(f"{new} new class{'es' * (new != 1)}")
     if merged:
         parts.append(f"{merged} class{'es' * (merged != 1)} merged")
-    return f"Since the model was fitted: {', '.join(parts)}." if parts else None
+    return f"Since the first fit: {', '.join(parts)}." if parts else None
 
 
 def class_screen(desk: Desk, class_id: int) -> dict[str, Any]:
     """Strips of a class, and its sub-classes as columns."""
-    state, table = desk.table()
+    state, material, table = desk.now()
     check_class(table, class_id)
     parts = {part: rows_of_set(table, f"class:{class_id}:{part}") for part in CLASS_PARTS}
     return {
         "id": class_id,
         "name": state.classes[class_id].name,
         "last_action": state.last_id,
-        "subclasses": _subclasses(desk, state, table, class_id),
+        "subclasses": [
+            {
+                "class_id": group.class_id,
+                "number": group.number,
+                "name": group.name,
+                "size": len(group.rows),
+                "rows": _typical_first(desk, group.rows)[:COLUMN].tolist(),
+                "dissolved": group.dissolved,
+                "promoted": group.promoted,
+            }
+            for group in subclass_groups(state, material.model_rows, class_id)
+        ],
         "best": parts["accepted"][:STRIP].tolist(),
         "borderline": parts["borderline"][:STRIP].tolist(),
         "rejected": parts["rejected"][:STRIP].tolist(),
@@ -144,44 +160,16 @@ def class_screen(desk: Desk, class_id: int) -> dict[str, Any]:
     }
 
 
-def _subclasses(
-    desk: Desk, state: WorkbenchState, table: ImageTable, class_id: int
-) -> list[dict[str, Any]]:
-    found = []
-    for group in desk.workbench.subclasses(state):
-        if state.resolve(group.class_id) != class_id:
-            continue
-        own = np.full(desk.number, -1)
-        own[group.rows] = 0
-        rows = _typical_first(desk, group.rows)
-        found.append(
-            {
-                "class_id": group.class_id,
-                "number": group.number,
-                "name": group.name,
-                "size": len(group.rows),
-                "rows": rows[:COLUMN].tolist(),
-                "dissolved": group.dissolved,
-                "promoted": group.promoted,
-            }
-        )
-    return found
-
-
 def _typical_first(desk: Desk, rows: Ints) -> Ints:
-    own = np.full(desk.number, -1)
-    own[rows] = 0
-    keys = desk.space.typicality(own)
-    return rows[np.argsort(-keys[rows], kind="stable")]
+    return rows[np.argsort(-desk.space.typicality_of(rows), kind="stable")]
 
 
 def cluster_screen(desk: Desk) -> list[dict[str, Any]]:
     """Cards of the clusters of what was rejected, the largest first."""
-    state, table = desk.table()
-    members = cluster_members(table)
-    stability = desk.space.stability(members)
+    state, material, table = desk.now()
+    stability = desk.stability(table.open_clusters)
     cards = []
-    for group in desk.workbench.clusters(state):
+    for group in cluster_groups(state, material.model_rows):
         rows = _typical_first(desk, group.rows)
         cards.append(
             {
@@ -215,7 +203,7 @@ def images_screen(desk: Desk, name: str, offset: int, limit: int) -> dict[str, A
 
 def map_screen(desk: Desk, with_places: bool) -> dict[str, Any]:
     """Places of all images on the map, if wanted, and what they are colored by."""
-    _, table = desk.table()
+    table = desk.now().table
     found: dict[str, Any] = {
         "decision": table.decisions.tolist(),
         "class": table.classes.tolist(),
@@ -231,7 +219,7 @@ def map_screen(desk: Desk, with_places: bool) -> dict[str, Any]:
 
 def random_screen(desk: Desk) -> dict[str, Any]:
     """The random queue, in the order drawn."""
-    state, table = desk.table()
+    state, _, table = desk.now()
     rows = state.random_queue
     labels, skipped = table.labels[rows].tolist(), table.skipped[rows].tolist()
     return {
