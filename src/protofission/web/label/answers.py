@@ -7,12 +7,12 @@ import sqlite3
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 
-from protofission.core.errors import InputError, printable
+from protofission.core.errors import InputError, printable, require
 from protofission.system.json_files import parse_json
 from protofission.system.plain_files import read_plain
 from protofission.web.asgi import Application, Message, Receive, Scope, Send
@@ -43,6 +43,11 @@ def json_answer(content: Any, status: int = 200, last_action: int | None = None)
     return Response(text, status, headers, "application/json")
 
 
+def screen_answer(content: dict[str, Any]) -> Response:
+    """A screen, which says up to which action it goes."""
+    return json_answer(content, last_action=content["last_action"])
+
+
 def error_answer(status: int, sentence: str) -> Response:
     """A sentence on what is wrong."""
     return json_answer({"error": sentence[:LONGEST_SENTENCE]}, status)
@@ -63,6 +68,18 @@ async def read_body(request: Request) -> dict[str, Any]:
     return found
 
 
+Body = Annotated[dict[str, Any], Depends(read_body)]
+"""The JSON object in the body of a request, as an argument of a route."""
+
+
+def check_keys(body: dict[str, Any], *wanted: str) -> None:
+    """Refuse a body that has not these keys, or others."""
+    for key in wanted:
+        require(key in body, f"{key} is missing in the body.")
+    for key in body:
+        require(key in wanted, f"{printable(key)[:60]} is not known in the body.")
+
+
 def picture_answer(request: Request, picture: Picture) -> Response:
     """A picture, or nothing where the browser has it."""
     return _tagged(request, picture.content, picture.kind, f'"{picture.version}"', KEPT_FOREVER)
@@ -74,7 +91,7 @@ class StaticPages:
     def __init__(self, folder: Path) -> None:
         self._files = {
             path.name: (content, MEDIA_TYPES[path.suffix], f'"{sha256(content).hexdigest()[:32]}"')
-            for path in sorted(folder.iterdir())
+            for path in sorted(folder.glob("*"))
             if path.suffix in MEDIA_TYPES and path.is_file()
             for content in [read_plain(path)]
         }

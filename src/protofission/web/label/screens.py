@@ -11,11 +11,11 @@ from protofission.core.array_types import Ints
 from protofission.core.number_words import images
 from protofission.pages.score_histogram import BINS, FEW, FEW_BINS, bin_edges, bin_shares
 from protofission.triage.calibrated_model import ACCEPT, DECISIONS, NOVEL, REJECT
+from protofission.triage.workbench.action_words import describe
 from protofission.triage.workbench.actions import NONE, UNLABELED
 from protofission.triage.workbench.group_views import cluster_groups, subclass_groups
 from protofission.triage.workbench.material import Material
 from protofission.triage.workbench.state import WorkbenchState
-from protofission.web.label.action_words import action_words
 from protofission.web.label.desk import Desk
 from protofission.web.label.row_sets import (
     CLASS_PARTS,
@@ -51,8 +51,8 @@ def overview(desk: Desk) -> dict[str, Any]:
         "classes": _classes(state, table),
         "changed": _changed(state, material),
         "refit": desk.refit_status(),
-        "can_undo": None if undo is None else action_words(undo[1], state),
-        "can_redo": None if redo is None else action_words(redo[1], state),
+        "can_undo": None if undo is None else describe(state, undo[1]),
+        "can_redo": None if redo is None else describe(state, redo[1]),
         "random": {"drawn": len(state.random_queue), "answered": answered},
     }
 

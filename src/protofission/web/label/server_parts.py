@@ -7,6 +7,7 @@ from protofission.triage.workbench.workbench import Workbench
 from protofission.web.asgi import Application
 from protofission.web.label.answers import LastActionHeader
 from protofission.web.label.desk import Desk
+from protofission.web.label.export_routes import export_routes
 from protofission.web.label.pictures import Pictures
 from protofission.web.label.routes import build_app
 
@@ -26,7 +27,8 @@ class ServerParts:
             material.model / WORKBENCH_FOLDER / THUMBNAIL_FILE,
         )
         self.app: Application = LastActionHeader(
-            build_app(self.desk, self.pictures, []), lambda: self.desk.last_action
+            build_app(self.desk, self.pictures, [export_routes(self.desk)]),
+            lambda: self.desk.last_action,
         )
 
     def stop(self) -> None:
