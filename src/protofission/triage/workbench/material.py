@@ -207,6 +207,16 @@ class Material:
         )
         return replace(self, bundle=bundle, version=version)
 
+    def missing_folders(self) -> list[str]:
+        """A sentence for each folder of images that is not there any more."""
+        options = ("--labeled DIR", "POOL")
+        return [
+            f"The folder {printable(str(folder))} is gone, and its images cannot be shown: open "
+            f"the workbench with its new place ({option})."
+            for number, (folder, option) in enumerate(zip(self.folders, options, strict=True))
+            if number in self.kept.folder_of and not folder.is_dir()
+        ]
+
     def file(self, row: int) -> Path:
         """The file of an image, absolute, where it was or where its folder is now."""
         require(0 <= row < self.num_images, f"There is no image {row}.")
