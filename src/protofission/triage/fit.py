@@ -35,10 +35,18 @@ from protofission.triage.calibrated_model import DECISIONS, subclass_use
 from protofission.triage.fit_data import FitData, load_fit_data
 from protofission.triage.fit_model import FitResult, check_pool, fit_features
 from protofission.triage.fit_options import FitOptions
+from protofission.triage.kept_images import (
+    FEATURES_FOLDER,
+    IMAGES_FORMAT,
+    KeptImages,
+    groups_of_rows,
+)
+from protofission.triage.label_verdicts import judge_labels
 from protofission.triage.page import write_triage_page
 from protofission.triage.prediction_table import Names, Row, rows_of
 from protofission.triage.triage_of_fit import (
     cluster_sentence,
+    duplicate_groups,
     subclass_sentences,
     triage_data_of,
 )
@@ -59,6 +67,7 @@ def fit(
     quality: Quality | None = None,
     encoder_options: Sequence[str] = (),
     processes: int | None = None,
+    keep_features: bool = True,
     console: Console | None = None,
     command: str = "protofission.fit",
 ) -> Bundle:
@@ -75,6 +84,7 @@ def fit(
         quality: "fast", "good" (the default) or "best": the packaged encoder and its largest size,
             by `protofission.models.encoders.quality.QUALITIES`; the images set the size.
         processes: number of processes that embed; by default one for each processor.
+        keep_features: keep features and the list of images in the model, for the workbench.
         console: shows progress and findings; by default nothing is shown.
     """
     labeled, unlabeled, out = map(path_of, (labeled, unlabeled, out))
@@ -117,8 +127,9 @@ def fit(
             )
         fitted = _fit_store(StoredViews(store), data, options, number, console)
         bundle = _bundle(fitted, data, spec, loaded.describe(), options)
-        _write(bundle, fitted, data, work / "model", out.absolute(), console, command)
-        (work / "model").replace(out)
+        kept = _kept_images(bundle, fitted, data, options) if keep_features else None
+        _write(bundle, fitted, data, work / "model", out.absolute(), console, command, kept)
+        _finish(work / "model", out, place if keep_features else None)
     for text in sentences(fitted):
         print_line(console, text)
     print_line(console, f"The model: {printable(str(out))}, the page: {printable(str(out / PAGE))}")
@@ -249,6 +260,47 @@ def _without_infinite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _kept_images(
+    bundle: Bundle, fitted: FitResult, data: FitData, options: FitOptions
+) -> KeptImages:
+    labels = judge_labels(data.labels, fitted.held_probs, fitted.folds)
+    groups = duplicate_groups(fitted.duplicates, data.images.pixel_digests())
+    first, second = map(str, data.folders)
+    return KeptImages(
+        IMAGES_FORMAT,
+        (first, second),
+        class_names=bundle.class_names,
+        subclass_names=bundle.subclass_names,
+        cluster_names=bundle.cluster_names,
+        paths=tuple(data.images.paths),
+        folder_of=tuple(data.folder_of.tolist()),
+        labels=tuple(data.labels.tolist()),
+        folds=tuple(fitted.folds.tolist()),
+        likeliest=tuple(labels.likeliest.tolist()),
+        probability=tuple(labels.probability.tolist()),
+        likeliest_probability=tuple(labels.likeliest_probability.tolist()),
+        doubtful=tuple(np.flatnonzero(labels.doubtful).tolist()),
+        repeated=tuple((np.flatnonzero(data.repeated) + data.num_labeled).tolist()),
+        duplicates=groups_of_rows(groups),
+        unreadable=data.unreadable,
+        findings=data.findings,
+        options=options,
+    )
+
+
+def _finish(folder: Path, out: Path, features: Path | None) -> None:
+    """Move a written model to its place, with the store of its features if it keeps them."""
+    if features is None:
+        folder.replace(out)
+        return
+    features.replace(folder / FEATURES_FOLDER)
+    try:
+        folder.replace(out)
+    except OSError:  # the next fit goes on with them
+        (folder / FEATURES_FOLDER).replace(features)
+        raise
+
+
 def _write(
     bundle: Bundle,
     fitted: FitResult,
@@ -257,10 +309,13 @@ def _write(
     out: Path,
     console: Console,
     command: str,
+    kept: KeptImages | None,
 ) -> None:
     """Write the files of a model into a folder that will be moved to `out`."""
     shutil.rmtree(folder, ignore_errors=True)
     bundle.save(folder)
+    if kept is not None:
+        kept.write(folder)
     names = Names(bundle.class_names, bundle.subclass_names, bundle.cluster_names)
     triage = triage_data_of(fitted, data, names)
     rows = rows_of(data.pool_paths, fitted.pool, names)
