@@ -82,10 +82,12 @@ class FitResult:
     """The share of the pool that is of no known class."""
     duplicates: Ints
     """(L,) or (L + U,): groups of near-duplicates, of labels alone where the pool is large."""
+    about_labels: str = ""
+    """Sentences on the labels that set the threshold, where not all of them do."""
 
     def promise(self) -> str:
-        """The guarantee of the threshold as a sentence."""
-        return self.guarantee.sentence()
+        """The guarantee of the threshold as a sentence, and what it counts."""
+        return f"{self.guarantee.sentence()} {self.about_labels}".strip()
 
 
 def fit_features(
