@@ -29,9 +29,15 @@ from protofission.training.encoder_choice import choose_encoder
 from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import DECISIONS
 from protofission.triage.fit_data import FitData, load_fit_data
-from protofission.triage.fit_files import PAGE, bundle_of_fit, write_fit_files
+from protofission.triage.fit_files import (
+    PAGE,
+    bundle_of_fit,
+    kept_images_of,
+    write_fit_files,
+)
 from protofission.triage.fit_model import FitResult, check_pool, fit_features
 from protofission.triage.fit_options import FitOptions
+from protofission.triage.kept_images import FEATURES_FOLDER
 from protofission.triage.triage_of_fit import cluster_sentence
 
 FIT_VIEWS = ViewCounts(plain=1, weak=0, strong=0)
@@ -48,6 +54,7 @@ def fit(
     quality: Quality | None = None,
     encoder_options: Sequence[str] = (),
     processes: int | None = None,
+    keep_features: bool = True,
     console: Console | None = None,
     command: str = "protofission.fit",
 ) -> Bundle:
@@ -64,6 +71,7 @@ def fit(
         quality: "fast", "good" (the default) or "best": the packaged encoder and its largest size,
             by `protofission.models.encoders.quality.QUALITIES`; the images set the size.
         processes: number of processes that embed; by default one for each processor.
+        keep_features: keep features and the list of images in the model, for the workbench.
         console: shows progress and findings; by default nothing is shown.
     """
     labeled, unlabeled, out = map(path_of, (labeled, unlabeled, out))
@@ -106,8 +114,10 @@ def fit(
             )
         fitted = _fit_store(StoredViews(store), data, options, number, console)
         bundle = bundle_of_fit(fitted, data, spec, loaded.describe(), options)
-        write_fit_files(bundle, fitted, data, work / "model", out.absolute(), console, command)
-        (work / "model").replace(out)
+        kept = kept_images_of(bundle, fitted, data, options) if keep_features else None
+        folder = work / "model"
+        write_fit_files(bundle, fitted, data, folder, out.absolute(), console, command, kept)
+        _finish(folder, out, place if keep_features else None)
     for text in sentences(fitted):
         print_line(console, text)
     print_line(console, f"The model: {printable(str(out))}, the page: {printable(str(out / PAGE))}")
@@ -172,3 +182,16 @@ def _fit_store(
             processes=processes,
             progress=stage,
         )
+
+
+def _finish(folder: Path, out: Path, features: Path | None) -> None:
+    """Move a written model to its place, with the store of its features if it keeps them."""
+    if features is None:
+        folder.replace(out)
+        return
+    features.replace(folder / FEATURES_FOLDER)
+    try:
+        folder.replace(out)
+    except OSError:  # the next fit goes on with them
+        (folder / FEATURES_FOLDER).replace(features)
+        raise

@@ -21,9 +21,15 @@ from protofission.triage.calibrated_model import subclass_use
 from protofission.triage.fit_data import FitData
 from protofission.triage.fit_model import FitResult
 from protofission.triage.fit_options import FitOptions
+from protofission.triage.kept_images import IMAGES_FORMAT, KeptImages, groups_of_rows
+from protofission.triage.label_verdicts import judge_labels
 from protofission.triage.page import write_triage_page
 from protofission.triage.prediction_table import Names, Row, rows_of
-from protofission.triage.triage_of_fit import subclass_sentences, triage_data_of
+from protofission.triage.triage_of_fit import (
+    duplicate_groups,
+    subclass_sentences,
+    triage_data_of,
+)
 from protofission.triage.triage_tables import write_label_table, write_triage_tables
 
 PAGE = "triage.html"
@@ -100,6 +106,35 @@ def _without_infinite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def kept_images_of(
+    bundle: Bundle, fitted: FitResult, data: FitData, options: FitOptions
+) -> KeptImages:
+    """List the images of a fit, with what it found out about them, for the workbench."""
+    labels = judge_labels(data.labels, fitted.held_probs, fitted.folds)
+    groups = duplicate_groups(fitted.duplicates, data.images.pixel_digests())
+    first, second = map(str, data.folders)
+    return KeptImages(
+        IMAGES_FORMAT,
+        (first, second),
+        class_names=bundle.class_names,
+        subclass_names=bundle.subclass_names,
+        cluster_names=bundle.cluster_names,
+        paths=tuple(data.images.paths),
+        folder_of=tuple(data.folder_of.tolist()),
+        labels=tuple(data.labels.tolist()),
+        folds=tuple(fitted.folds.tolist()),
+        likeliest=tuple(labels.likeliest.tolist()),
+        probability=tuple(labels.probability.tolist()),
+        likeliest_probability=tuple(labels.likeliest_probability.tolist()),
+        doubtful=tuple(np.flatnonzero(labels.doubtful).tolist()),
+        repeated=tuple((np.flatnonzero(data.repeated) + data.num_labeled).tolist()),
+        duplicates=groups_of_rows(groups),
+        unreadable=data.unreadable,
+        findings=data.findings,
+        options=options,
+    )
+
+
 def write_fit_files(
     bundle: Bundle,
     fitted: FitResult,
@@ -108,10 +143,13 @@ def write_fit_files(
     out: Path,
     console: Console,
     command: str,
+    kept: KeptImages | None = None,
 ) -> None:
     """Write the files of a model into a folder that will be moved to `out`."""
     shutil.rmtree(folder, ignore_errors=True)
     bundle.save(folder)
+    if kept is not None:
+        kept.write(folder)
     names = Names(bundle.class_names, bundle.subclass_names, bundle.cluster_names)
     triage = triage_data_of(fitted, data, names)
     rows = rows_of(data.pool_paths, fitted.pool, names)

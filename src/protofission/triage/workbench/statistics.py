@@ -223,7 +223,10 @@ def compare_fits(
             for _ in range(RESAMPLES)
         ]
         error = float(np.std([later - earlier for earlier, later in pairs]))
-    kept = [CountedShare(int(each.accepted[random].sum()), int(random.sum())) for each in (before, after)]
+    kept = [
+        CountedShare(int(each.accepted[random].sum()), int(random.sum()))
+        for each in (before, after)
+    ]
     right = [CountedShare(int(each.right.sum()), n) for each in (before, after)]
     return Comparison(
         right=(right[0], right[1]),
