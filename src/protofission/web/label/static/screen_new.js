@@ -1,0 +1,150 @@
+/** New things: clusters of the rejected images as cards, to name, merge, split, promote or junk. */
+
+import { get } from "./api.js";
+import { Cards, thumb } from "./cards.js";
+import { junkCluster, label, mergeClusters, nameCluster, promoteCluster, splitCluster } from "./changes.js";
+import { askName, choose, pickClass } from "./dialogs.js";
+import { button, count, h, number, percent, refill } from "./dom.js";
+import { fail } from "./notices.js";
+import { Screen, head } from "./screen.js";
+import { store } from "./store.js";
+
+/** How sure it is that a cluster is one, in words. */
+function steadiness(stability) {
+  if (stability === null || stability === undefined) return "";
+  const word = stability >= 0.8 ? "steady" : stability >= 0.5 ? "fairly steady" : "loose";
+  return `${word}, ${percent(stability)}`;
+}
+
+export class NewScreen extends Screen {
+  name = "new";
+  title = "New things";
+
+  async open() {
+    this.cards = new Cards("Clusters of rejected images", () => this.drawTools());
+    this.tools = h("div.tools");
+    this.words = h("p.lede");
+    this.rest = h("p.rest");
+    refill(this.root, h("div.screen-head", {}, h("div", {}, h("h1", {}, "New things"), this.words), this.tools), this.cards.element, this.rest);
+    await this.reload();
+    this.cards.current?.element.focus({ preventScroll: true });
+  }
+
+  async reload() {
+    this.clusters = await get("/api/clusters");
+    const open = this.clusters.filter((one) => !one.junk);
+    this.words.textContent = open.length
+      ? `${count(open.length, "cluster")} of rejected images that look alike, the largest first. Give one a name and it becomes a class.`
+      : "No cluster is left to decide.";
+    const alone = store.overview.counts.rejected;
+    refill(this.rest, alone ? [`${count(alone, "rejected image")} in no cluster: `, h("a", { href: "#/images/decision:reject" }, "look at them"), "."] : []);
+    this.cards.fill(this.clusters.map((one) => ({ id: one.number, element: this.card(one) })));
+    if (!this.clusters.length) {
+      refill(this.cards.element, h("p.empty", {}, "The model found no clusters: the rejected images are few, or all different."));
+    }
+  }
+
+  drawTools() {
+    const marked = this.cards.marked.size;
+    refill(this.tools,
+      button(marked > 1 ? `Merge ${number(marked)}` : "Merge", () => this.merge(), { key: "M" }),
+      marked > 1 ? button(`Junk ${number(marked)}`, () => this.junkMarked(), { key: "J" }) : null,
+      marked ? button("Clear marks", () => this.cards.clear(), { key: "Esc", class: "plain" }) : null);
+  }
+
+  card(one) {
+    const open = `#/images/cluster:${one.number}`;
+    const near = one.nearest.filter((row) => row !== one.medoid);
+    const row = (title, rows) => (rows.length ? h("div.thumb-row", {}, h("small", {}, title), h("div.small-thumbs", {}, rows.map((image) => thumb(image)))) : null);
+    const acts = one.junk ? [h("span.tag", {}, "junk: none of these")] : [
+      button("Promote", () => this.promote(one), { key: "P", class: "first" }),
+      button("Name", () => this.rename(one), { key: "R" }),
+      button("Split", () => this.split(one), { key: "X" }),
+      button("Junk", () => this.junk(one), { key: "J" })];
+    return h(`article.card.cluster${one.junk ? ".junk" : ""}`, { role: "listitem", "aria-label": `${one.name}, ${count(one.size, "image")}${one.junk ? ", junk" : ""}` },
+      h("div.card-head", {}, h("input", { type: "checkbox", "aria-label": `Mark ${one.name}`, onchange: (event) => this.cards.mark(one.number, event.target.checked) }),
+        h("h2", {}, h("a", { href: open }, one.name)), h("span.size", {}, count(one.size, "image"))),
+      h("a.body", { href: open, tabindex: "-1", "aria-hidden": "true" }, thumb(one.medoid, "medoid"),
+        h("div.rows", {}, row("nearest to its middle", near.slice(0, 8)), row("farthest", one.farthest.slice(0, 4)))),
+      h("div.card-foot", {}, h("div.buttons", {}, acts), h("small", { title: "How often the same images come together when the clustering is repeated on parts" }, steadiness(one.stability))));
+  }
+
+  find(id) {
+    return this.clusters.find((one) => one.number === id);
+  }
+
+  async rename(one) {
+    const name = await askName(`Name the cluster ${one.name}`, { value: one.name, note: "A name alone labels nothing: Promote does." });
+    if (name) await nameCluster(one.number, name);
+  }
+
+  /** A new name makes a class of the cluster; the name of a class labels its images with it. */
+  async promote(one) {
+    const picked = await pickClass(`Make ${count(one.size, "image")} of ${one.name} a class`);
+    if (!picked) return;
+    if (picked.id === null) {
+      await promoteCluster(one.number, picked.name, one.size);
+      return;
+    }
+    try {
+      const { rows } = await get(`/api/images?set=cluster:${one.number}&only=rows`);
+      await label(rows, picked.id, "cluster");
+      await this.reload();
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  async split(one) {
+    const choices = [2, 3, 4, 5].filter((parts) => parts <= one.size).map((parts) => ({ text: `${parts} parts`, parts }));
+    if (!choices.length) return;
+    const picked = await choose(`Split ${one.name} into …`, choices, "By what looks alike inside it.");
+    if (picked) await splitCluster(one.number, picked.parts);
+  }
+
+  junk(one) {
+    return junkCluster(one.number, one.size);
+  }
+
+  async junkMarked() {
+    const marked = [...this.cards.marked].map((id) => this.find(id));
+    this.cards.clear();
+    for (const one of marked) await this.junk(one);
+  }
+
+  async merge() {
+    let marked = [...this.cards.marked];
+    if (marked.length < 2) {
+      const first = marked[0] ?? this.cards.current?.id;
+      const others = this.clusters.filter((one) => one.number !== first && !one.junk);
+      if (first === undefined || !others.length) return;
+      const other = await choose(`Merge ${this.find(first).name} with …`, others.map((one) => ({ text: one.name, note: count(one.size, "image"), number: one.number })));
+      if (!other) return;
+      marked = [first, other.number];
+    }
+    const [into] = marked.toSorted((a, b) => this.find(b).size - this.find(a).size);
+    await mergeClusters(marked.filter((id) => id !== into), into);
+    this.cards.clear();
+  }
+
+  key(key) {
+    const one = this.cards.current ? this.find(this.cards.current.id) : null;
+    if (key.startsWith("Arrow")) {
+      if (this.cards.awake) return this.cards.move(key);
+      this.cards.current?.element.focus();
+      return Boolean(one);
+    }
+    const acts = {
+      m: () => this.merge(),
+      Escape: () => this.cards.clear(),
+      ...(one ? { " ": () => this.cards.mark(one.number), Enter: () => { location.hash = `#/images/cluster:${one.number}`; } } : {}),
+      ...(one && !one.junk ? {
+        r: () => this.rename(one), p: () => this.promote(one), x: () => this.split(one),
+        j: () => (this.cards.marked.size > 1 ? this.junkMarked() : this.junk(one)),
+      } : {}),
+    };
+    if (!acts[key]) return false;
+    acts[key]();
+    return true;
+  }
+}
