@@ -24,6 +24,7 @@ from protofission.cli.refusals import (
     print_error,
     refuse,
 )
+from protofission.cli.serve_verb import serve
 from protofission.cli.suite_verbs import report, suite
 from protofission.cli.training_verbs import pretrain, train, weights
 from protofission.cli.triage_verbs import drift, export, fit, predict, show
@@ -41,7 +42,7 @@ app = App(
 )
 data = App(name="data", help="Download data sets, and look at folders of images.")
 
-TRIAGE: list[Verb] = [fit, predict, show, drift, export]
+TRIAGE: list[Verb] = [fit, predict, serve, show, drift, export]
 WORKBENCH: list[Verb] = [label]
 TRAINING: list[Verb] = [embed, train, pretrain, weights]
 EXPERIMENTS: list[Verb] = [demo, suite, report]

@@ -1,4 +1,4 @@
-"""Errors of a FastAPI application as JSON with one sentence, whatever raised them."""
+"""Errors of a FastAPI or Starlette application as JSON with one sentence, whatever raised them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from protofission.core.errors import InputError, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fastapi import FastAPI, Request
-    from fastapi.responses import JSONResponse
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
 
 SENTENCES = {
     404: "There is nothing at this address.",
@@ -29,14 +30,14 @@ class AnswerError(Exception):
         self.status, self.sentence, self.headers = status, sentence, headers
 
 
-def answer_in_sentences(app: FastAPI) -> None:
+def answer_in_sentences(app: Starlette) -> None:
     """Make an application answer every refusal as {"error": "a sentence"}.
 
     An `InputError` is 400, an `AnswerError` its own status, a parameter that does not fit 422.
     """
     from fastapi.exceptions import RequestValidationError
-    from fastapi.responses import JSONResponse
     from starlette.exceptions import HTTPException
+    from starlette.responses import JSONResponse
 
     def answer(
         status: int, sentence: str, headers: Mapping[str, str] | None = None
