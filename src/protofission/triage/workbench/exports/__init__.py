@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from protofission.core.errors import InputError, printable, require, unknown
@@ -127,10 +127,15 @@ def _check_apart(images: LabeledImages, out: Path) -> None:
     """Refuse a destination among the images, where the next fit would take it for images."""
     place = Path(os.path.realpath(out.parent)) / out.name
     for folder in images.folders:
-        if not os.path.isdir(folder) or any(map(is_list, Path(folder).iterdir())):
-            continue  # the folder of a list of images may hold other things
         require(
-            not place.is_relative_to(os.path.realpath(folder)),
+            _holds_list(folder) or not place.is_relative_to(os.path.realpath(folder)),
             f"{printable(str(out))} lies in the folder of images {printable(folder)}: name a "
             "place outside of it.",
         )
+
+
+def _holds_list(folder: str) -> bool:
+    """Whether a folder may be that of a list of images, and so one that holds other things."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return any(is_list(Path(entry.name)) for entry in entries)
+    return False

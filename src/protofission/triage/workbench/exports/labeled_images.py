@@ -107,9 +107,9 @@ def labeled_images(
     names = {own: state.classes[state.resolve(own)].name for own in state.classes}
     folders = tuple(map(str, material.folders))
     images = []
-    for row, (label, source, word) in enumerate(
-        zip(state.label_of.tolist(), state.source_of.tolist(), _model_words(material, state, names))
-    ):
+    words = _model_words(material, state, names)
+    labels, sources = state.label_of.tolist(), state.source_of.tolist()
+    for row, (label, source, word) in enumerate(zip(labels, sources, words, strict=True)):
         accepted = word.decision == DECISIONS[ACCEPT]
         if label == UNLABELED and (what == "labeled" or (what == "accepted" and not accepted)):
             continue
