@@ -57,6 +57,8 @@ class RefitRecord:
     """Their classes, as places in `classes`."""
     folds: tuple[int, ...]
     """The fold that each was held out in; NO_FOLD where it only trained."""
+    parts: dict[str, int]
+    """Numbers of sub-classes, by the id of a class, where a person changed them."""
     report: dict[str, Any]
     """Before and after, sentences, and what moved, in plain JSON values."""
 
