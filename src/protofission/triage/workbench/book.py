@@ -56,6 +56,11 @@ class Book:
             raise InputError(f"There is no class {class_id}: give the id of one that is there.")
         return found
 
+    @property
+    def newest_version(self) -> int:
+        """The highest version among the models."""
+        return max(own.version for own in (*self.former, self.groups))
+
     def live_class(self, class_id: int) -> ClassState:
         """A class by its id, which is not part of another."""
         found = self.known_class(class_id)
@@ -104,7 +109,7 @@ class Book:
         """With the groups of another model; the former stay for a way back."""
         for class_id in groups.classes:
             self.known_class(class_id)
-        newest = max(own.version for own in (*self.former, self.groups))
+        newest = self.newest_version
         require(
             groups.version > newest,
             f"Version {groups.version} of the model is not above {newest}: give the next number.",

@@ -22,11 +22,9 @@ from protofission.triage.fit_options import FitOptions
 from protofission.triage.kept_images import FEATURES_FOLDER, KeptImages, not_kept
 from protofission.triage.label_verdicts import LabelVerdicts
 from protofission.triage.workbench.groups import GroupEdits, ModelRows
-from protofission.triage.workbench.log import WORKBENCH_FOLDER
 from protofission.triage.workbench.state import WorkbenchState
+from protofission.triage.workbench.versions import version_folder
 
-VERSIONS_FOLDER = "models"
-"""The folder in that of the workbench that has the bundle of each version."""
 MOST_IMAGE_BYTES = 2**30
 """Largest size of an image's file that is read."""
 
@@ -184,7 +182,7 @@ class Material:
 
     def version_folder(self, version: int) -> Path:
         """The folder of the bundle of a version, to be saved there before it is kept."""
-        return self.model / WORKBENCH_FOLDER / VERSIONS_FOLDER / str(version)
+        return version_folder(self.model, version)
 
     def at(self, version: int, groups: GroupEdits | None = None) -> Material:
         """The material with another version of the model.
@@ -206,6 +204,16 @@ class Material:
             "was kept: put a copy back.",
         )
         return replace(self, bundle=bundle, version=version)
+
+    def missing_folders(self) -> list[str]:
+        """A sentence for each folder of images that is not there any more."""
+        options = ("--labeled DIR", "POOL")
+        return [
+            f"The folder {printable(str(folder))} is gone, and its images cannot be shown: open "
+            f"the workbench with its new place ({option})."
+            for number, (folder, option) in enumerate(zip(self.folders, options, strict=True))
+            if number in self.kept.folder_of and not folder.is_dir()
+        ]
 
     def file(self, row: int) -> Path:
         """The file of an image, absolute, where it was or where its folder is now."""
@@ -234,7 +242,7 @@ class Material:
 
 def _version_folder(model: Path, version: int) -> Path:
     """The folder that has a version; the model of the fit is in the model's own until a keep."""
-    found = model / WORKBENCH_FOLDER / VERSIONS_FOLDER / str(version)
+    found = version_folder(model, version)
     return model if version == 0 and not found.exists() else found
 
 

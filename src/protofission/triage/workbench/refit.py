@@ -350,4 +350,3 @@ def _decoded_side(facts: dict[str, Any]) -> int:
     preprocessing = facts.get("preprocessing")
     found = preprocessing.get("resized") if isinstance(preprocessing, dict) else None
     return found if isinstance(found, int) and 1 <= found <= 4096 else DEFAULT_SIDE
-

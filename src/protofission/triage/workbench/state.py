@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission.core.array_types import Ints
-from protofission.core.errors import require
+from protofission.core.errors import printable, require, unknown
 from protofission.triage.workbench.actions import UNLABELED, Action, DrawRandom, Redo, Undo
 from protofission.triage.workbench.book import Book, ClassState
 from protofission.triage.workbench.cells import (
@@ -167,6 +167,11 @@ class WorkbenchState:
         return self._book.groups.version
 
     @property
+    def newest_version(self) -> int:
+        """The highest version of the model so far that a way leads back to."""
+        return self._book.newest_version
+
+    @property
     def undo_stack(self) -> list[int]:
         """Ids of the actions that can be undone; the last is the next."""
         return [change.id for change in self._done]
@@ -189,6 +194,13 @@ class WorkbenchState:
     def resolve(self, class_id: int) -> int:
         """The class that a class is part of in the end; itself if it is not merged."""
         return self._book.resolve(class_id)
+
+    def class_named(self, name: str) -> ClassState:
+        """The class that has a name now."""
+        found = self._book.id_of_name.get(name)
+        if found is None:
+            raise unknown("class", printable(name), self._book.id_of_name)
+        return self._book.classes[found]
 
     def content(self) -> dict[str, object]:
         """All of the state in values that can be compared, but for the last id."""
