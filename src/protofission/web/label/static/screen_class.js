@@ -10,6 +10,7 @@ import { ImageScreen, head } from "./screen.js";
 import { askMerge, askRename } from "./screen_classes.js";
 import { Source } from "./sources.js";
 import { store } from "./store.js";
+import { isAnswered } from "./tile.js";
 
 const STRIPS = [
   ["best", "Best", "accepted", "The surest that have no label yet."],
@@ -32,7 +33,7 @@ export class ClassScreen extends ImageScreen {
     this.dropGrids();
     const strips = STRIPS.map(([key, title, set, words]) => {
       const total = about.totals?.[set] ?? about[key].length;
-      const grid = this.hold(new Grid({ source: new Source(about[key]), selection: this.selection, strip: true, label: `${title} of ${about.name}` }));
+      const grid = this.hold(new Grid({ source: new Source(about[key]), selection: this.selection, strip: true, settledBy: isAnswered, label: `${title} of ${about.name}` }));
       return h("section.strip-section", {}, h("div.strip-head", {}, h("h2", {}, title), h("small", {}, words),
         total ? h("a", { href: `#/images/class:${this.id}:${set}` }, `All ${number(total)}`) : null),
       about[key].length ? grid.element : h("p.empty", {}, "None."));
@@ -88,13 +89,13 @@ export class ClassScreen extends ImageScreen {
 
   async nameKind(one) {
     const name = await askName(`Name the sub-class ${one.name}`, { value: one.name });
-    if (name) await nameSubclass(this.id, one.number, name);
+    if (name) await nameSubclass(one.class_id ?? this.id, one.number, name);
   }
 
   async promote(one) {
     const name = await askName("Promote to a class of its own", {
       value: one.name, go: "Promote", note: `Its ${count(one.size, "image")} become labels of a new class. Z takes it back.` });
-    if (name) await promoteSubclass(this.id, one.number, name);
+    if (name) await promoteSubclass(one.class_id ?? this.id, one.number, name);
   }
 
   async mergeKinds() {

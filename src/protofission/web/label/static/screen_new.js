@@ -55,7 +55,7 @@ export class NewScreen extends Screen {
   card(one) {
     const open = `#/images/cluster:${one.number}`;
     const near = one.nearest.filter((row) => row !== one.medoid);
-    const row = (title, rows) => (rows.length ? h("div.thumb-row", {}, h("small", {}, title), h("div.small-thumbs", {}, rows.map((image) => thumb(image)))) : null);
+    const row = (title, rows) => h("div.thumb-row", {}, h("small", {}, title), h("div.small-thumbs", {}, rows.map((image) => thumb(image))));
     const acts = one.junk ? [h("span.tag", {}, "junk: none of these")] : [
       button("Promote", () => this.promote(one), { key: "P", class: "first" }),
       button("Name", () => this.rename(one), { key: "R" }),
@@ -65,7 +65,7 @@ export class NewScreen extends Screen {
       h("div.card-head", {}, h("input", { type: "checkbox", "aria-label": `Mark ${one.name}`, onchange: (event) => this.cards.mark(one.number, event.target.checked) }),
         h("h2", {}, h("a", { href: open }, one.name)), h("span.size", {}, count(one.size, "image"))),
       h("a.body", { href: open, tabindex: "-1", "aria-hidden": "true" }, thumb(one.medoid, "medoid"),
-        h("div.rows", {}, row("nearest to its middle", near.slice(0, 8)), row("farthest", one.farthest.slice(0, 4)))),
+        row("typical", near.slice(0, 8)), row("farthest", one.farthest.slice(0, 4))),
       h("div.card-foot", {}, h("div.buttons", {}, acts), h("small", { title: "How often the same images come together when the clustering is repeated on parts" }, steadiness(one.stability))));
   }
 
