@@ -16,6 +16,7 @@ LEVELS = [
     ["training"],
     ["pages"],
     ["experiments", "triage"],
+    ["web"],
     ["cli"],
     ["__main__"],
 ]

@@ -24,9 +24,11 @@ from protofission.cli.refusals import (
     print_error,
     refuse,
 )
+from protofission.cli.serve_verb import serve
 from protofission.cli.suite_verbs import report, suite
 from protofission.cli.training_verbs import pretrain, train, weights
 from protofission.cli.triage_verbs import drift, export, fit, predict, show
+from protofission.cli.workbench_verbs import label
 from protofission.core.errors import InputError
 
 Verb = Callable[..., None]
@@ -40,13 +42,14 @@ app = App(
 )
 data = App(name="data", help="Download data sets, and look at folders of images.")
 
-TRIAGE: list[Verb] = [fit, predict, show, drift, export]
+TRIAGE: list[Verb] = [fit, predict, serve, show, drift, export]
+WORKBENCH: list[Verb] = [label]
 TRAINING: list[Verb] = [embed, train, pretrain, weights]
 EXPERIMENTS: list[Verb] = [demo, suite, report]
 LISTS: list[Verb] = [presets, methods, split]
 DATA: list[Verb] = [fetch, check]
 
-for verb in (*TRIAGE, *TRAINING, *EXPERIMENTS, *LISTS):
+for verb in (*TRIAGE, *WORKBENCH, *TRAINING, *EXPERIMENTS, *LISTS):
     app.command(verb)
 for verb in DATA:
     data.command(verb)

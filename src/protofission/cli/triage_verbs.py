@@ -44,6 +44,7 @@ def fit(
     steps: Whole = 100,
     seed: Whole = 0,
     processes: OptionalWhole = None,
+    no_features: Flag = False,
     set_: Set = (),
 ) -> None:
     """Fit a model to two folders; write it, a triage of the pool and a page.
@@ -86,6 +87,8 @@ def fit(
         Seed of all random numbers.
     processes
         Number of processes that compute features; by default one per processor.
+    no_features
+        Do not keep features and the list of images in the model; the workbench needs them.
     set_
         option=value of the encoder, such as size=128; by default the images set the size.
     """
@@ -103,6 +106,7 @@ def fit(
         quality=quality,
         encoder_options=set_,
         processes=processes,
+        keep_features=not no_features,
         console=Console(),
         command=command_line(),
     )

@@ -1,0 +1,70 @@
+"""Checks of the fields of actions that need no state."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from protofission.core.errors import printable, require
+
+LONGEST_NAME = 100
+"""Most characters of a name."""
+MOST_IMAGES_OF_ACTION = 1_000_000
+"""Most images that one action changes."""
+MOST_GROUPS_OF_ACTION = 10_000
+"""Most classes, sub-classes, clusters or parts that one action names."""
+LARGEST_ROW = 2**31
+"""Above all row numbers and ids."""
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that is empty, too long, or not of one printed line."""
+    shown = printable(name)[:60]
+    require(
+        1 <= len(name) <= LONGEST_NAME and bool(name.strip()),
+        f"A name of {len(name)} characters ({shown!r}) is not taken: give 1 to {LONGEST_NAME}.",
+    )
+    require(
+        name == name.strip() and all(_is_plain(c) for c in name),
+        f"The name {shown!r} begins or ends with a space, or has a control character: leave it "
+        "out.",
+    )
+
+
+def check_images(images: tuple[int, ...]) -> None:
+    """Refuse a list of row numbers that is empty, too long, negative or names one twice."""
+    if len(images) == 1 and 0 <= images[0] < LARGEST_ROW:
+        return
+    require(len(images) > 0, "The action names no images: select at least one.")
+    require(
+        len(images) <= MOST_IMAGES_OF_ACTION,
+        f"The action names {len(images):,} images: give at most {MOST_IMAGES_OF_ACTION:,}.",
+    )
+    require(len(set(images)) == len(images), "The action names an image twice: name it once.")
+    low, high = min(images), max(images)
+    require(
+        low >= 0 and high < LARGEST_ROW,
+        f"There is no image {low if low < 0 else high}: give row numbers from 0 on.",
+    )
+
+
+def check_members(images: tuple[int, ...] | None) -> None:
+    """Refuse images of a group as `check_images`; None is filled in later."""
+    if images is not None:
+        check_images(images)
+
+
+def check_merge(what: str, merged: Iterable[int], into: int) -> None:
+    """Refuse to merge nothing, one thing twice, or a thing into itself."""
+    own = tuple(merged)
+    require(
+        0 < len(own) <= MOST_GROUPS_OF_ACTION,
+        f"{what} names {len(own)} to merge: give 1 to {MOST_GROUPS_OF_ACTION:,}.",
+    )
+    require(len(set(own)) == len(own), f"{what} names one twice: name it once.")
+    require(into not in own, f"{what} names {into}, into which they are merged: leave it out.")
+
+
+def _is_plain(character: str) -> bool:
+    kind = unicodedata.category(character)
+    return kind not in ("Cc", "Cf", "Cs", "Zl", "Zp") or character in "\u200c\u200d"  # joiners

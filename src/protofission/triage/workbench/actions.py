@@ -1,0 +1,362 @@
+"""The actions of a person on a triage, as values; in the log each is a kind and a JSON object.
+
+A bulk change is one action, so one undo takes it back. Nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from protofission.core.errors import field_types, printable, require, unknown
+from protofission.system.json_files import as_type, parse_json
+from protofission.triage.workbench.action_checks import (
+    LARGEST_ROW,
+    MOST_GROUPS_OF_ACTION,
+    check_images,
+    check_members,
+    check_merge,
+    check_name,
+)
+
+NONE = -1
+"""The label of an image that is of none of the classes."""
+UNLABELED = -2
+"""The label of an image that has none."""
+
+LabelSource = Literal["next", "random", "grid", "map", "similar", "problems", "cluster"]
+"""The screen that a label comes from; of those chosen by the model, none sets a threshold."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """Give images a class, NONE, or with None take their labels back."""
+
+    images: tuple[int, ...]
+    class_id: int | None
+    source: LabelSource
+
+    def __post_init__(self) -> None:
+        check_images(self.images)
+        if self.class_id is not None:
+            require(
+                NONE <= self.class_id < LARGEST_ROW,
+                f"class_id = {self.class_id} is no class: give an id, {NONE} for none, or null.",
+            )
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Leave images for later; they are not suggested again."""
+
+    images: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_images(self.images)
+
+
+@dataclass(frozen=True)
+class ConfirmLabels:
+    """Say that the labels of images are right, whatever the model holds of them."""
+
+    images: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_images(self.images)
+
+
+@dataclass(frozen=True)
+class DrawRandom:
+    """Put images into the random queue, drawn from the unlabeled before anybody looks."""
+
+    images: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_images(self.images)
+
+
+@dataclass(frozen=True)
+class AddClass:
+    """Add a class; its id is the next one that is free."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+
+@dataclass(frozen=True)
+class RenameClass:
+    """Give a class another name."""
+
+    class_id: int
+    name: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+
+@dataclass(frozen=True)
+class MergeClasses:
+    """Make classes part of another one; their labels follow."""
+
+    classes: tuple[int, ...]
+    into: int
+
+    def __post_init__(self) -> None:
+        check_merge("classes", self.classes, self.into)
+
+
+@dataclass(frozen=True)
+class NameSubclass:
+    """Name a sub-class of a class of the model."""
+
+    class_id: int
+    subclass: int
+    name: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+
+@dataclass(frozen=True)
+class MergeSubclasses:
+    """Make sub-classes part of another one of the same class."""
+
+    class_id: int
+    subclasses: tuple[int, ...]
+    into: int
+
+    def __post_init__(self) -> None:
+        check_merge("subclasses", self.subclasses, self.into)
+
+
+@dataclass(frozen=True)
+class PromoteSubclass:
+    """Make a sub-class a class of its own: its images become labels of a new class."""
+
+    class_id: int
+    subclass: int
+    name: str
+    images: tuple[int, ...] | None = None
+    """Its images at that time, which the workbench fills in."""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_members(self.images)
+
+
+@dataclass(frozen=True)
+class DissolveSubclasses:
+    """Say that the sub-classes of a class are no real division."""
+
+    class_id: int
+
+
+@dataclass(frozen=True)
+class NameCluster:
+    """Name a cluster of rejected images."""
+
+    cluster: int
+    name: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+
+@dataclass(frozen=True)
+class MergeClusters:
+    """Make clusters part of another one."""
+
+    clusters: tuple[int, ...]
+    into: int
+
+    def __post_init__(self) -> None:
+        check_merge("clusters", self.clusters, self.into)
+
+
+@dataclass(frozen=True)
+class SplitCluster:
+    """Split a cluster into parts; the first keeps its number and name, others get the next free."""
+
+    cluster: int
+    parts: tuple[tuple[int, ...], ...]
+    """The images of each part, so that a replay computes nothing."""
+
+    def __post_init__(self) -> None:
+        count = len(self.parts)
+        require(
+            2 <= count <= MOST_GROUPS_OF_ACTION,
+            f"A cluster is split into {count} part{'s' * (count != 1)}: give between 2 and "
+            f"{MOST_GROUPS_OF_ACTION:,}.",
+        )
+        for part in self.parts:
+            require(len(part) > 0, "A part of the split holds no images: leave it out.")
+        check_images(tuple(row for part in self.parts for row in part))
+
+
+@dataclass(frozen=True)
+class PromoteCluster:
+    """Make a cluster a class: its images become labels of a new class."""
+
+    cluster: int
+    name: str
+    images: tuple[int, ...] | None = None
+    """Its images at that time, which the workbench fills in."""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_members(self.images)
+
+
+@dataclass(frozen=True)
+class JunkCluster:
+    """Say that a cluster is of no interest: its images are labeled NONE."""
+
+    cluster: int
+    images: tuple[int, ...] | None = None
+    """Its images at that time, which the workbench fills in."""
+
+    def __post_init__(self) -> None:
+        check_members(self.images)
+
+
+@dataclass(frozen=True)
+class KeepRefit:
+    """Judge by another model from now on."""
+
+    version: int
+    """Its number: above all before; 0 is the model of the fit."""
+    classes: tuple[int, ...]
+    """The ids of its classes, in its order."""
+    subclass_names: tuple[tuple[str, ...], ...]
+    """The names of the sub-classes of each class."""
+    cluster_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require(1 <= self.version < LARGEST_ROW, f"version = {self.version} must be at least 1.")
+        require(
+            len(set(self.classes)) == len(self.classes) == len(self.subclass_names) >= 1,
+            f"The model has {len(self.classes)} classes and {len(self.subclass_names)} lists of "
+            "sub-classes: give one for each, and no class twice.",
+        )
+
+
+@dataclass(frozen=True)
+class RevertRefit:
+    """Go back to the model before a refit; labels that were given since then stay."""
+
+    version: int
+    """The version that is left."""
+
+
+@dataclass(frozen=True)
+class Undo:
+    """Take the last action back."""
+
+    action: int
+    """Its id in the log."""
+
+
+@dataclass(frozen=True)
+class Redo:
+    """Do the action again that was taken back last."""
+
+    action: int
+    """Its id in the log."""
+
+
+Action = (
+    Label
+    | Skip
+    | ConfirmLabels
+    | DrawRandom
+    | AddClass
+    | RenameClass
+    | MergeClasses
+    | NameSubclass
+    | MergeSubclasses
+    | PromoteSubclass
+    | DissolveSubclasses
+    | NameCluster
+    | MergeClusters
+    | SplitCluster
+    | PromoteCluster
+    | JunkCluster
+    | KeepRefit
+    | RevertRefit
+    | Undo
+    | Redo
+)
+
+ACTIONS: dict[str, type[Action]] = {
+    "label": Label,
+    "skip": Skip,
+    "confirm_labels": ConfirmLabels,
+    "draw_random": DrawRandom,
+    "add_class": AddClass,
+    "rename_class": RenameClass,
+    "merge_classes": MergeClasses,
+    "name_subclass": NameSubclass,
+    "merge_subclasses": MergeSubclasses,
+    "promote_subclass": PromoteSubclass,
+    "dissolve_subclasses": DissolveSubclasses,
+    "name_cluster": NameCluster,
+    "merge_clusters": MergeClusters,
+    "split_cluster": SplitCluster,
+    "promote_cluster": PromoteCluster,
+    "junk_cluster": JunkCluster,
+    "keep_refit": KeepRefit,
+    "revert_refit": RevertRefit,
+    "undo": Undo,
+    "redo": Redo,
+}
+KIND_OF_ACTION = {own: kind for kind, own in ACTIONS.items()}
+
+
+def read_action(kind: str, content: Any) -> Action:
+    """Read an action from a JSON value, strictly; fields that have a default may be missing.
+
+    Raises:
+        InputError: the kind is not known, or the content does not fit.
+    """
+    if kind not in ACTIONS:
+        raise unknown("action", printable(str(kind))[:60], ACTIONS)
+    own = ACTIONS[kind]
+    if isinstance(content, dict):
+        content = {**_DEFAULTS[kind], **content}
+        images = content.get("images")
+        if type(images) is list and set(map(type, images)) == {int}:  # a million are read at once
+            kinds = field_types(own)
+            fields = {
+                name: value if name == "images" else as_type(value, kinds[name], name)
+                for name, value in content.items()
+                if name in kinds
+            }
+            if len(fields) == len(content) == len(kinds):
+                return own(**{**fields, "images": tuple(images)})
+    found: Action = as_type(content, own, "")
+    return found
+
+
+def parse_action(kind: str, content: str) -> Action:
+    """Read an action as `action_text` writes it."""
+    return read_action(kind, parse_json(content))
+
+
+def action_text(action: Action) -> tuple[str, str]:
+    """The kind of an action, and its fields as JSON."""
+    fields = {name: getattr(action, name) for name in field_types(type(action))}
+    return KIND_OF_ACTION[type(action)], json.dumps(fields, separators=(",", ":"))
+
+
+_DEFAULTS = {
+    kind: {
+        field.name: field.default
+        for field in dataclasses.fields(own)
+        if field.default is not dataclasses.MISSING
+    }
+    for kind, own in ACTIONS.items()
+}
