@@ -47,19 +47,21 @@ export function drawBar(screen) {
   document.body.classList.toggle("with-bar", !bar.hidden);
   if (bar.hidden) return;
   const size = screen.selection.size;
-  const text = size ? `${count(size, "image")} selected` : "The framed image";
+  const framed = Boolean(screen.grid && screen.grid.activeRow !== null);
+  const text = size ? `${count(size, "image")} selected` : framed ? "The framed image" : "No image is selected";
   const shown = store.classes.slice(0, MOST);
   const state = JSON.stringify([text, shown.map((one) => [one.id, one.name]), store.classes.length, screen.name]);
   if (bar.dataset.state === state) return;
   bar.dataset.state = state;
+  const more = store.classes.length > MOST ? `${store.classes.length - MOST} more, or new …` : "New class …";
   refill(bar,
     h("div.about", {}, h("strong", { "aria-live": "polite" }, text),
       size ? button("Clear", () => screen.selection.clear(), { key: "Esc", class: "plain" })
         : button("Select all", () => screen.selectAll(), { key: "A", class: "plain" })),
-    h("div.classes", { role: "group", "aria-label": "Label as" },
-      shown.map((one, place) => button(one.name, () => labelTargets(screen, one.id), { key: String(place + 1), class: "class", title: one.name })),
-      button(store.classes.length > MOST ? `${store.classes.length - MOST} more, or new …` : "New class …", () => labelByName(screen), { key: "N" }),
+    h("div.extra", {}, screen.buttons?.() ?? [],
       button("None of these", () => labelTargets(screen, NONE), { key: "0" }),
       button("Skip", () => skipTargets(screen), { key: "S" })),
-    h("div.extra", {}, (screen.buttons?.() ?? [])));
+    h("div.classes", { role: "group", "aria-label": "Label as" },
+      shown.map((one, place) => button(one.name, () => labelTargets(screen, one.id), { key: String(place + 1), class: "class", title: one.name })),
+      button(more, () => labelByName(screen), { key: "N" })));
 }

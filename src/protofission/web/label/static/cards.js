@@ -83,7 +83,7 @@ export class Cards {
 /** A thumbnail by its row, with the name of the file for those who do not see it. */
 export function thumb(row, className = "") {
   const image = h("img", { src: `/thumb/${row}`, alt: "", loading: "lazy", decoding: "async", class: className });
-  image.addEventListener("load", () => image.classList.toggle("crisp", image.naturalWidth < 48));
+  image.addEventListener("load", () => image.classList.toggle("crisp", image.naturalWidth <= 32));
   image.addEventListener("error", () => image.classList.add("gone"));
   return image;
 }

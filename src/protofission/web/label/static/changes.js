@@ -47,45 +47,45 @@ export async function addClass(name) {
   const known = store.classByName(name);
   if (known) return known.id;
   const before = new Set(store.classes.map((one) => one.id));
-  const done = await store.act("add-class", { name }, { said: `Added the class ${name}.` });
+  const done = await store.act("add_class", { name }, { said: `Added the class ${name}.` });
   if (done === null) return null;
   return store.classes.find((one) => !before.has(one.id))?.id ?? store.classByName(name)?.id ?? null;
 }
 
-export const renameClass = (id, name) => store.act("rename-class", { class_id: id, name },
+export const renameClass = (id, name) => store.act("rename_class", { class_id: id, name },
   { said: `Renamed ${store.className(id)} to ${name}.` });
 
-export const mergeClasses = (classes, into) => store.act("merge-classes", { classes, into },
+export const mergeClasses = (classes, into) => store.act("merge_classes", { classes, into },
   { said: `Merged ${classes.map((id) => store.className(id)).join(", ")} into ${store.className(into)}.` });
 
-export const nameSubclass = (id, subclass, name) => store.act("name-subclass", { class_id: id, subclass, name },
+export const nameSubclass = (id, subclass, name) => store.act("name_subclass", { class_id: id, subclass, name },
   { said: `Named a sub-class ${name}.` });
 
-export const mergeSubclasses = (id, subclasses, into) => store.act("merge-subclasses",
+export const mergeSubclasses = (id, subclasses, into) => store.act("merge_subclasses",
   { class_id: id, subclasses, into }, { said: `Merged ${number(subclasses.length + 1)} sub-classes into one.` });
 
-export const promoteSubclass = (id, subclass, name) => store.act("promote-subclass", { class_id: id, subclass, name },
+export const promoteSubclass = (id, subclass, name) => store.act("promote_subclass", { class_id: id, subclass, name },
   { said: `Made a class of the sub-class: ${name}.` });
 
-export const dissolveSubclasses = (id) => store.act("dissolve-subclasses", { class_id: id },
+export const dissolveSubclasses = (id) => store.act("dissolve_subclasses", { class_id: id },
   { said: `The sub-classes of ${store.className(id)} are not a real division.` });
 
-export const nameCluster = (cluster, name) => store.act("name-cluster", { cluster, name },
+export const nameCluster = (cluster, name) => store.act("name_cluster", { cluster, name },
   { said: `Named a cluster ${name}.` });
 
-export const mergeClusters = (clusters, into) => store.act("merge-clusters", { clusters, into },
+export const mergeClusters = (clusters, into) => store.act("merge_clusters", { clusters, into },
   { said: `Merged ${number(clusters.length + 1)} clusters into one.` });
 
-export const splitCluster = (cluster, parts) => store.act("split-cluster", { parts },
+export const splitCluster = (cluster, parts) => store.act("split_cluster", { parts },
   { said: `Split a cluster into ${parts}.`, path: `/api/clusters/${cluster}/split` });
 
-export const promoteCluster = (cluster, name, size) => store.act("promote-cluster", { cluster, name },
+export const promoteCluster = (cluster, name, size) => store.act("promote_cluster", { cluster, name },
   { said: `Made a class of ${count(size, "image")}: ${name}.` });
 
-export const junkCluster = (cluster, size) => store.act("junk-cluster", { cluster },
+export const junkCluster = (cluster, size) => store.act("junk_cluster", { cluster },
   { said: `Labeled ${count(size, "image")} as none of these.` });
 
-export const confirmLabels = (rows) => store.act("confirm-labels", { images: rows },
+export const confirmLabels = (rows) => store.act("confirm_labels", { images: rows },
   { said: `Kept the label of ${count(rows.length, "image")}.` });
 
 export const nothingChosen = () => toast("No image is selected: move to one with the arrows, or click it.");

@@ -44,7 +44,7 @@ export const number = (value) => Number(value).toLocaleString("en-US");
 export const percent = (share) => {
   if (share === null || share === undefined || Number.isNaN(share)) return "–";
   const value = 100 * share;
-  return `${value > 99 && value < 100 ? Math.floor(value * 10) / 10 : Math.round(value)} %`;
+  return `${value > 99 && value < 100 ? Math.floor(value * 10) / 10 : Math.round(value)}\u00a0%`;
 };
 
 export const count = (value, word, words = `${word}s`) => `${number(value)} ${value === 1 ? word : words}`;

@@ -13,11 +13,12 @@ export class Grid extends EventTarget {
    * @param {object} options
    *   source: rows; selection: shared by grids; label: for screen readers; caption: text of a record;
    *   strip: one row that scrolls sideways; scroller: an element that scrolls, by default the page;
-   *   lines: number of lines of a caption; large: wider tiles.
+   *   lines: number of lines of a caption; large: wider tiles;
+   *   settledBy: whether a record needs no more attention, so that its tile is pale.
    */
-  constructor({ source, selection, label, caption = null, strip = false, scroller = null, lines = 1, large = false }) {
+  constructor({ source, selection, label, caption = null, strip = false, scroller = null, lines = 1, large = false, settledBy = null }) {
     super();
-    Object.assign(this, { source, selection, caption, strip, scroller, lines });
+    Object.assign(this, { source, selection, caption, strip, scroller, lines, settledBy });
     made += 1;
     this.name = `grid${made}`;
     this.active = 0;
@@ -95,7 +96,7 @@ export class Grid extends EventTarget {
     const width = this.element.clientWidth;
     const columns = this.strip ? Math.max(1, this.source.total) : Math.max(1, Math.floor((width + gap) / (least + gap)));
     const wide = this.strip ? least : Math.floor((width + gap) / columns - gap);
-    const high = Math.round(wide + this.lines * 1.3 * 0.75 * rem + 0.35 * rem);
+    const high = Math.round(wide + this.lines * 1.3 * 0.75 * rem + 0.2 * rem);
     return { gap, columns, wide, high, width };
   }
 
@@ -147,7 +148,7 @@ export class Grid extends EventTarget {
   #fill(place, tile) {
     const row = this.rows[place];
     fillTile(tile, row, store.records.get(row), {
-      chosen: this.selection.has(row), caption: this.caption, quick: this.speed >= FAST,
+      chosen: this.selection.has(row), caption: this.caption, settledBy: this.settledBy, quick: this.speed >= FAST,
     });
   }
 

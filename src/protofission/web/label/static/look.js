@@ -30,7 +30,7 @@ export function details(record, more = [], blind = false) {
   if (!record) return [h("p.empty", {}, "No image.")];
   const image = h("img", { src: `/image/${record.row}`, alt: fileName(record.name) });
   image.addEventListener("error", () => { image.replaceWith(h("p.lost", {}, "The file is gone or cannot be read.")); });
-  image.addEventListener("load", () => image.classList.toggle("crisp", image.naturalWidth < 100));
+  image.addEventListener("load", () => image.classList.toggle("crisp", image.naturalWidth <= 32));
   return [h("div.frame", {}, image), h("p.path", {}, record.name), h("dl", {}, facts(record, blind)),
     h("div.buttons", {},
       button("Similar", () => { location.hash = `#/similar/${record.row}`; }, { key: "F" }), ...more)];
@@ -51,7 +51,7 @@ export class Inspector {
     if (state === this.shown) return;
     this.shown = state;
     refill(this.element, record
-      ? [...details(record, [button("Closely", () => lookClosely(this.screen), { key: "V" })], this.screen.blind), ...(this.screen.more?.(record) ?? [])]
+      ? [...details(record, [button("Closely", () => lookClosely(this.screen), { key: "V" })], this.screen.blind)]
       : [h("p.empty", {}, "The framed image is shown here.")]);
   }
 }

@@ -6,10 +6,12 @@ import { confirmSuggestions, dissolveSubclasses, mergeSubclasses, nameSubclass, 
 import { askName, choose } from "./dialogs.js";
 import { button, count, h, number, refill } from "./dom.js";
 import { Grid } from "./grid.js";
+import { toast } from "./notices.js";
 import { ImageScreen, head } from "./screen.js";
 import { askMerge, askRename } from "./screen_classes.js";
 import { Source } from "./sources.js";
 import { store } from "./store.js";
+import { isAnswered } from "./tile.js";
 
 const STRIPS = [
   ["best", "Best", "accepted", "The surest that have no label yet."],
@@ -32,7 +34,7 @@ export class ClassScreen extends ImageScreen {
     this.dropGrids();
     const strips = STRIPS.map(([key, title, set, words]) => {
       const total = about.totals?.[set] ?? about[key].length;
-      const grid = this.hold(new Grid({ source: new Source(about[key]), selection: this.selection, strip: true, label: `${title} of ${about.name}` }));
+      const grid = this.hold(new Grid({ source: new Source(about[key]), selection: this.selection, strip: true, settledBy: isAnswered, label: `${title} of ${about.name}` }));
       return h("section.strip-section", {}, h("div.strip-head", {}, h("h2", {}, title), h("small", {}, words),
         total ? h("a", { href: `#/images/class:${this.id}:${set}` }, `All ${number(total)}`) : null),
       about[key].length ? grid.element : h("p.empty", {}, "None."));
@@ -49,9 +51,14 @@ export class ClassScreen extends ImageScreen {
       h("section", { "aria-labelledby": "kinds" }, h("div.strip-head", {}, h("h2", { id: "kinds" }, "Sub-classes"),
         h("small", {}, dissolved ? "You said that they are not a real division." : "Kinds that the model found inside the class."), this.tools),
       living.length ? this.cards.element : h("p.empty", {}, dissolved ? "None are kept." : "The model found one kind only.")));
-    this.cards.fill(living.map((one) => ({ id: one.number, element: this.card(one) })));
+    this.cards.fill(living.map((one) => ({ id: this.keyOf(one), element: this.card(one) })));
     this.drawGrids();
     this.drawTools();
+  }
+
+  /** A class that others were merged into lists the sub-classes of all of them. */
+  keyOf(one) {
+    return `${one.class_id ?? this.id}/${one.number}`;
   }
 
   sentence() {
@@ -68,9 +75,9 @@ export class ClassScreen extends ImageScreen {
   }
 
   card(one) {
-    const open = `#/images/subclass:${this.id}:${one.number}`;
+    const open = `#/images/subclass:${one.class_id ?? this.id}:${one.number}`;
     return h("article.card.kind", { role: "listitem", "aria-label": `${one.name}, ${count(one.size, "image")}` },
-      h("div.card-head", {}, h("input", { type: "checkbox", "aria-label": `Mark ${one.name}`, onchange: (event) => this.cards.mark(one.number, event.target.checked) }),
+      h("div.card-head", {}, h("input", { type: "checkbox", "aria-label": `Mark ${one.name}`, onchange: (event) => this.cards.mark(this.keyOf(one), event.target.checked) }),
         h("h3", {}, h("a", { href: open }, one.name))),
       h("p.facts", {}, count(one.size, "image")),
       h("a.small-thumbs", { href: open, tabindex: "-1", "aria-hidden": "true" }, one.rows.slice(0, 9).map((row) => thumb(row))),
@@ -88,27 +95,32 @@ export class ClassScreen extends ImageScreen {
 
   async nameKind(one) {
     const name = await askName(`Name the sub-class ${one.name}`, { value: one.name });
-    if (name) await nameSubclass(this.id, one.number, name);
+    if (name) await nameSubclass(one.class_id ?? this.id, one.number, name);
   }
 
   async promote(one) {
     const name = await askName("Promote to a class of its own", {
       value: one.name, go: "Promote", note: `Its ${count(one.size, "image")} become labels of a new class. Z takes it back.` });
-    if (name) await promoteSubclass(this.id, one.number, name);
+    if (name) await promoteSubclass(one.class_id ?? this.id, one.number, name);
   }
 
   async mergeKinds() {
     const living = this.about.subclasses.filter((one) => one.size > 0 && !one.dissolved);
-    let marked = [...this.cards.marked];
+    let marked = living.filter((one) => this.cards.marked.has(this.keyOf(one)));
     if (marked.length < 2) {
-      const first = marked[0] ?? this.cards.current?.id;
-      const other = await choose("Merge with which sub-class?", living.filter((one) => one.number !== first)
-        .map((one) => ({ text: one.name, note: count(one.size, "image"), number: one.number })));
+      const first = marked[0] ?? living.find((one) => this.keyOf(one) === this.cards.current?.id);
+      const others = living.filter((one) => one !== first && one.class_id === first?.class_id);
+      if (!first || !others.length) return;
+      const other = await choose(`Merge ${first.name} with …`, others.map((one) => ({ text: one.name, note: count(one.size, "image"), one })));
       if (!other) return;
-      marked = [first, other.number];
+      marked = [first, other.one];
     }
-    const [into] = marked.toSorted((a, b) => sizeOf(living, b) - sizeOf(living, a));
-    await mergeSubclasses(this.id, marked.filter((kind) => kind !== into), into);
+    const [into, ...others] = marked.toSorted((a, b) => b.size - a.size);
+    if (others.some((one) => one.class_id !== into.class_id)) {
+      toast("These sub-classes come from different classes: merge or promote them one by one.", { wrong: true });
+      return;
+    }
+    await mergeSubclasses(into.class_id ?? this.id, others.map((one) => one.number), into.number);
     this.cards.clear();
   }
 
@@ -127,12 +139,12 @@ export class ClassScreen extends ImageScreen {
   }
 
   key(key, event) {
-    const one = this.cards?.awake ? this.about.subclasses.find(({ number: kind }) => kind === this.cards.current?.id) : null;
+    const one = this.cards?.awake ? this.about.subclasses.find((kind) => this.keyOf(kind) === this.cards.current?.id) : null;
     if (one) {
       if (key.startsWith("Arrow") && this.cards.move(key)) return true;
       const acts = {
         r: () => this.nameKind(one), p: () => this.promote(one), m: () => this.mergeKinds(),
-        " ": () => this.cards.mark(one.number), Enter: () => { location.hash = `#/images/subclass:${this.id}:${one.number}`; },
+        " ": () => this.cards.mark(this.keyOf(one)), Enter: () => { location.hash = `#/images/subclass:${one.class_id ?? this.id}:${one.number}`; },
         Escape: () => this.cards.clear(),
       };
       if (acts[key]) {
@@ -162,5 +174,3 @@ export class ClassScreen extends ImageScreen {
     window.scrollTo(0, place);
   }
 }
-
-const sizeOf = (subclasses, kind) => subclasses.find((one) => one.number === kind)?.size ?? 0;

@@ -35,25 +35,28 @@ export class ExportScreen extends Screen {
 
   drawDone(done) {
     refill(this.done, done.length ? [h("h2", {}, "Made before"), h("ul.files", {}, done.map((one) => h("li", {},
-      one.download === null || one.folder ? h("span", {}, one.name) : h("a", { href: `/api/export/${encodeURIComponent(one.name)}`, download: one.name }, one.name),
+      one.size === null ? h("span", {}, `${one.name}/`) : h("a", { href: `/api/export/${encodeURIComponent(one.name)}`, download: one.name }, one.name),
       one.size ? h("small", {}, size(one.size)) : null)))] : []);
   }
 
-  async run() {
+  async run(skipMissing = false) {
     if (this.busy) return;
     this.busy = true;
     this.button.disabled = true;
     const { format, what } = Object.fromEntries(new FormData(this.form));
     refill(this.result, h("p", {}, "Writing …"));
     try {
-      const made = await post("/api/export", { format, what });
-      refill(this.result, h("p", {}, h("strong", {}, `${count(made.rows, "image")} written.`), " ", made.sentence ?? ""), h("p.path", {}, made.path),
+      const made = await post("/api/export", { format, what, ...(skipMissing ? { skip_missing: true } : {}) });
+      const left = Object.entries(made.left_out ?? {});
+      refill(this.result, h("p", {}, h("strong", {}, `${count(made.rows, "image")} written.`)), h("p.path", {}, made.path),
+        left.length ? h("details", {}, h("summary", {}, `${count(left.length, "image")} left out`), h("ul", {}, left.slice(0, 200).map(([file, reason]) => h("li", {}, `${file}: ${reason}`)))) : null,
         made.download ? h("a.button.first", { href: made.download, download: made.name }, "Download") : null);
       toast(`Exported ${count(made.rows, "image")}.`);
       const { done } = await get("/api/export");
       this.drawDone(done ?? []);
     } catch (error) {
-      refill(this.result, h("p.wrong-note", {}, error.message));
+      refill(this.result, h("p.wrong-note", {}, error.message),
+        error.status === 409 ? button("Export without the missing files", () => this.run(true)) : null);
       fail(error);
     } finally {
       this.busy = false;

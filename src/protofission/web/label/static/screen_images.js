@@ -6,6 +6,7 @@ import { Grid } from "./grid.js";
 import { ImageScreen, head, setTileSize } from "./screen.js";
 import { setSource } from "./sources.js";
 import { store } from "./store.js";
+import { isAnswered } from "./tile.js";
 
 const SETS = {
   all: ["All images", "images"],
@@ -49,7 +50,7 @@ export class ImagesScreen extends ImageScreen {
   async build() {
     const { title, note, up } = aboutSet(this.set);
     const rows = await setSource(this.set);
-    const grid = new Grid({ source: rows, selection: this.selection, label: title });
+    const grid = new Grid({ source: rows, selection: this.selection, label: title, settledBy: this.set.includes(":") && !this.set.includes("label") ? isAnswered : null });
     this.hold(grid);
     const words = `${count(rows.total, "image")}${note ? `, ${note}` : ""}.`;
     refill(this.root,

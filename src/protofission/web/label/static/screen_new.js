@@ -32,12 +32,15 @@ export class NewScreen extends Screen {
 
   async reload() {
     this.clusters = await get("/api/clusters");
-    const open = this.clusters.filter((one) => !one.junk);
+    const open = this.clusters.filter((one) => one.size);
     this.words.textContent = open.length
       ? `${count(open.length, "cluster")} of rejected images that look alike, the largest first. Give one a name and it becomes a class.`
       : "No cluster is left to decide.";
-    const alone = store.overview.counts.rejected;
-    refill(this.rest, alone ? [`${count(alone, "rejected image")} in no cluster: `, h("a", { href: "#/images/decision:reject" }, "look at them"), "."] : []);
+    const clustered = this.clusters.reduce((sum, one) => sum + one.size, 0);
+    const { rejected, novel } = store.overview.counts;
+    const alone = novel ? rejected : rejected - clustered;
+    refill(this.rest, alone > 0 ? [`${count(alone, "rejected image")} in no cluster. `, h("a", { href: "#/images/decision:reject" }, "All rejected images"), "."] : []);
+    this.clusters = [...open, ...this.clusters.filter((one) => !one.size)];
     this.cards.fill(this.clusters.map((one) => ({ id: one.number, element: this.card(one) })));
     if (!this.clusters.length) {
       refill(this.cards.element, h("p.empty", {}, "The model found no clusters: the rejected images are few, or all different."));
@@ -55,18 +58,27 @@ export class NewScreen extends Screen {
   card(one) {
     const open = `#/images/cluster:${one.number}`;
     const near = one.nearest.filter((row) => row !== one.medoid);
-    const row = (title, rows) => (rows.length ? h("div.thumb-row", {}, h("small", {}, title), h("div.small-thumbs", {}, rows.map((image) => thumb(image)))) : null);
-    const acts = one.junk ? [h("span.tag", {}, "junk: none of these")] : [
+    const row = (title, rows) => h("div.thumb-row", {}, h("small", {}, title), h("div.small-thumbs", {}, rows.map((image) => thumb(image))));
+    if (!one.size) return this.gone(one);
+    const acts = [
       button("Promote", () => this.promote(one), { key: "P", class: "first" }),
       button("Name", () => this.rename(one), { key: "R" }),
       button("Split", () => this.split(one), { key: "X" }),
       button("Junk", () => this.junk(one), { key: "J" })];
-    return h(`article.card.cluster${one.junk ? ".junk" : ""}`, { role: "listitem", "aria-label": `${one.name}, ${count(one.size, "image")}${one.junk ? ", junk" : ""}` },
+    return h("article.card.cluster", { role: "listitem", "aria-label": `${one.name}, ${count(one.size, "image")}` },
       h("div.card-head", {}, h("input", { type: "checkbox", "aria-label": `Mark ${one.name}`, onchange: (event) => this.cards.mark(one.number, event.target.checked) }),
         h("h2", {}, h("a", { href: open }, one.name)), h("span.size", {}, count(one.size, "image"))),
       h("a.body", { href: open, tabindex: "-1", "aria-hidden": "true" }, thumb(one.medoid, "medoid"),
-        h("div.rows", {}, row("nearest to its middle", near.slice(0, 8)), row("farthest", one.farthest.slice(0, 4)))),
+        row("typical", near.slice(0, 8)), row("farthest", one.farthest.slice(0, 4))),
       h("div.card-foot", {}, h("div.buttons", {}, acts), h("small", { title: "How often the same images come together when the clustering is repeated on parts" }, steadiness(one.stability))));
+  }
+
+  /** A cluster of which nothing is left to decide. */
+  gone(one) {
+    const promoted = one.promoted !== null && one.promoted !== undefined;
+    return h("article.card.cluster.junk", { role: "listitem", "aria-label": `${one.name}, decided` },
+      h("div.card-head", {}, h("h2", {}, one.name), h("span.size", {}, promoted
+        ? h("a", { href: `#/class/${one.promoted}` }, `now the class ${store.className(one.promoted)}`) : one.junk ? "∅ junk: none of these" : "all labeled")));
   }
 
   find(id) {
@@ -116,7 +128,7 @@ export class NewScreen extends Screen {
     let marked = [...this.cards.marked];
     if (marked.length < 2) {
       const first = marked[0] ?? this.cards.current?.id;
-      const others = this.clusters.filter((one) => one.number !== first && !one.junk);
+      const others = this.clusters.filter((one) => one.number !== first && one.size);
       if (first === undefined || !others.length) return;
       const other = await choose(`Merge ${this.find(first).name} with …`, others.map((one) => ({ text: one.name, note: count(one.size, "image"), number: one.number })));
       if (!other) return;
@@ -138,7 +150,7 @@ export class NewScreen extends Screen {
       m: () => this.merge(),
       Escape: () => this.cards.clear(),
       ...(one ? { " ": () => this.cards.mark(one.number), Enter: () => { location.hash = `#/images/cluster:${one.number}`; } } : {}),
-      ...(one && !one.junk ? {
+      ...(one?.size ? {
         r: () => this.rename(one), p: () => this.promote(one), x: () => this.split(one),
         j: () => (this.cards.marked.size > 1 ? this.junkMarked() : this.junk(one)),
       } : {}),

@@ -8,12 +8,20 @@ import { fail } from "./notices.js";
 import { ImageScreen, head } from "./screen.js";
 import { Source } from "./sources.js";
 import { NONE, store } from "./store.js";
-import { verdict } from "./tile.js";
+import { isAnswered, verdict } from "./tile.js";
 
 const PAUSE = 350;
 const DRAW = 30;
 
-const batchSize = () => (window.innerWidth >= 1200 ? 24 : window.innerWidth >= 700 ? 18 : 12);
+/** As many images as can be seen at once, 12 to 24. */
+function batchSize(grid) {
+  const size = grid?.size;
+  if (!size) return 18;
+  const top = grid.element.getBoundingClientRect().top + window.scrollY;
+  const room = window.innerHeight - top - Math.max(96, document.getElementById("bar").offsetHeight);
+  const fitting = size.columns * Math.max(1, Math.floor((room + size.gap) / (size.high + size.gap)));
+  return Math.max(12, Math.min(24, fitting));
+}
 
 const tabs = (random) => h("nav.tabs", { "aria-label": "Which queue" },
   h("a", { href: "#/next", "aria-current": random ? null : "page" }, "Chosen by the model"),
@@ -21,7 +29,7 @@ const tabs = (random) => h("nav.tabs", { "aria-label": "Which queue" },
 
 const isOpen = (row) => {
   const record = store.records.get(row);
-  return !record || (record.label === null && !record.skipped);
+  return !record || !isAnswered(record);
 };
 
 /** A grid of which each answer brings the next open image. */
@@ -40,7 +48,7 @@ class QueueScreen extends ImageScreen {
   /** Images that were answered and are open again get the frame. */
   bringBack({ rows, back }) {
     if (!back || !rows.length || !this.grid) return;
-    const missing = rows.filter((row) => !this.grid.rows.includes(row)).slice(0, batchSize());
+    const missing = rows.filter((row) => !this.grid.rows.includes(row)).slice(0, batchSize(this.grid));
     if (missing.length) this.show([...missing, ...this.grid.rows.filter(isOpen)]);
     this.grid.go(this.grid.rows.indexOf(rows[0]));
     this.progress();
@@ -79,11 +87,11 @@ export class NextScreen extends QueueScreen {
     this.waiting = [];
     this.seen = new Set();
     this.bar = h("div.progress-line", { role: "status" });
-    const grid = this.hold(new Grid({ source: new Source([]), selection: this.selection, label: "Images to label next", lines: 2, caption: (record) => this.caption(record) }));
+    const grid = this.hold(new Grid({ source: new Source([]), selection: this.selection, label: "Images to label next", lines: 2, settledBy: isAnswered, caption: (record) => this.caption(record) }));
     this.grid = grid;
     this.place = h("div");
-    refill(this.root, tabs(false), head("Label next", "One suggestion each: Enter takes it, a key gives another. Those that teach the model most come first.", [this.bar]), this.place);
-    await this.more();
+    refill(this.root, tabs(false), head("Label next", "Those that teach the model most. Enter takes the suggestion, a key gives another.", [this.bar]), this.place);
+    await this.fill();
     await this.nextBatch();
   }
 
@@ -95,8 +103,8 @@ export class NextScreen extends QueueScreen {
       { text: hint.why, kind: "more" }];
   }
 
-  async more() {
-    const found = await get(`/api/next?n=${Math.min(100, 2 * batchSize() + this.waiting.length)}`);
+  async fill() {
+    const found = await get(`/api/next?n=${Math.min(100, 2 * batchSize(this.grid) + this.waiting.length)}`);
     for (const hint of found) {
       this.hints.set(hint.row, hint);
       if (!this.seen.has(hint.row)) {
@@ -108,11 +116,15 @@ export class NextScreen extends QueueScreen {
 
   async nextBatch() {
     this.waiting = this.waiting.filter(isOpen);
-    if (this.waiting.length < batchSize()) {
+    if (this.waiting.length < batchSize(this.grid)) {
       this.seen = new Set(this.waiting);
-      await this.more();
+      await this.fill();
     }
-    const batch = this.waiting.splice(0, batchSize());
+    if (!this.grid.element.isConnected) {
+      refill(this.place, h("div.with-inspector", {}, this.grid.element, this.inspector.element));
+      this.grid.draw();
+    }
+    const batch = this.waiting.splice(0, batchSize(this.grid));
     await store.loadRows(batch, true);
     const open = batch.filter(isOpen);
     if (!open.length) {
@@ -120,7 +132,6 @@ export class NextScreen extends QueueScreen {
       refill(this.place, h("p.empty", {}, "Every image has an answer. ", h("a", { href: "#/refit" }, "Refit"), " on the new labels, or ", h("a", { href: "#/export" }, "export"), " them."));
       return;
     }
-    if (!this.grid.element.isConnected) refill(this.place, h("div.with-inspector", {}, this.grid.element, this.inspector.element));
     this.show(open);
     this.drawGrids();
     this.grid.element.focus({ preventScroll: true });
@@ -189,7 +200,7 @@ export class RandomScreen extends QueueScreen {
 
   async open() {
     this.bar = h("div.progress-line", { role: "status" });
-    this.hold(new Grid({ source: new Source([]), selection: this.selection, label: "Images drawn at random", caption: (record) => this.caption(record) }));
+    this.hold(new Grid({ source: new Source([]), selection: this.selection, label: "Images drawn at random", settledBy: isAnswered, caption: (record) => this.caption(record) }));
     [this.grid] = this.grids;
     this.place = h("div");
     refill(this.root, tabs(true), head("At random",

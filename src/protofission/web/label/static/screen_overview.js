@@ -1,5 +1,6 @@
 /** Overview: what the model made of the pool, its threshold, and what to do next. */
 
+import { get } from "./api.js";
 import { count, h, number, percent, refill } from "./dom.js";
 import { drawHistogram } from "./histogram.js";
 import { keyOf } from "./dialogs.js";
@@ -9,8 +10,15 @@ import { store } from "./store.js";
 const SHARES = [
   ["accepted", "accepted", "as one of the known classes", "#/images/decision:accept"],
   ["rejected", "rejected", "like no known class, in no cluster", "#/images/decision:reject"],
-  ["novel", "new", "rejected, in clusters that look alike", "#/new"],
+  ["novel", "in clusters", "rejected, and alike among themselves", "#/new"],
 ];
+
+/** The pool in three parts; a model that does not say "novel" still has its clusters. */
+function partsOf(counts, clustered) {
+  const refused = (counts.rejected ?? 0) + (counts.novel ?? 0);
+  const novel = Math.min(refused, counts.novel || clustered);
+  return { accepted: counts.accepted ?? 0, rejected: refused - novel, novel };
+}
 
 function shareBar(counts) {
   const total = SHARES.reduce((sum, [key]) => sum + (counts[key] ?? 0), 0) || 1;
@@ -21,7 +29,7 @@ function shareBar(counts) {
   }));
 }
 
-function steps(overview) {
+function steps(overview, clustered) {
   const { counts, random, refit } = overview;
   const drawn = random?.drawn ?? 0;
   const left = drawn - (random?.answered ?? 0);
@@ -29,7 +37,7 @@ function steps(overview) {
     ["#/next", "Label next", "G L", `${count(counts.unlabeled, "image")} without a label; those that teach most come first.`],
     ["#/random", "At random", "G Q", left > 0 ? `${number(left)} of ${number(drawn)} drawn images are left to answer.`
       : "Images drawn by lot make the guarantee sharper: only these may set the threshold."],
-    ["#/new", "New things", "G N", counts.novel ? `${count(counts.novel, "rejected image")} in clusters: name them, or throw them out.` : "No clusters among the rejected images."],
+    ["#/new", "New things", "G N", clustered ? `${count(clustered, "rejected image")} in clusters: name them, or throw them out.` : "No clusters among the rejected images."],
     ["#/refit", "Refit", "G R", refit?.running ? "A refit is running." : refit?.waiting ? "A refit waits for your yes or no." : overview.changed ?? "Nothing changed since the last fit."],
   ];
 }
@@ -39,9 +47,17 @@ export class OverviewScreen extends Screen {
   title = "Overview";
 
   async open() {
+    this.clustered = 0;
     this.draw();
     this.drawn = () => this.draw();
     store.addEventListener("overview", this.drawn);
+    await this.reload();
+  }
+
+  async reload() {
+    const clusters = await get("/api/clusters");
+    this.clustered = clusters.reduce((sum, one) => sum + one.size, 0);
+    this.draw();
   }
 
   close() {
@@ -51,15 +67,16 @@ export class OverviewScreen extends Screen {
   draw() {
     const { overview } = store;
     const { counts } = overview;
-    const pool = SHARES.reduce((sum, [key]) => sum + (counts[key] ?? 0), 0);
+    const parts = partsOf(counts, this.clustered);
+    const pool = parts.accepted + parts.rejected + parts.novel;
     refill(this.root,
       head("Overview", `${count(pool, "image")} of the pool, ${count(overview.classes.length, "class", "classes")}, ${count(counts.labeled, "label")}.`),
-      h("section.pool", { "aria-label": "The pool" }, shareBar(counts),
+      h("section.pool", { "aria-label": "The pool" }, shareBar(parts),
         h("div.numbers", {}, SHARES.map(([key, word, about, href]) => h("a.number", { href, class: key },
-          h("strong", {}, number(counts[key] ?? 0)), h("span.word", {}, word),
-          h("small", {}, `${percent((counts[key] ?? 0) / Math.max(1, pool))}, ${about}`))))),
+          h("strong", {}, number(parts[key])), h("span.word", {}, word),
+          h("small", {}, `${percent(parts[key] / Math.max(1, pool))}, ${about}`))))),
       h("section.todo", { "aria-labelledby": "todo" }, h("h2", { id: "todo" }, "What to do next"),
-        h("div.steps", {}, steps(overview).map(([href, title, key, words], place) => h(`a.step${place ? "" : ".first"}`, { href },
+        h("div.steps", {}, steps(overview, parts.novel).map(([href, title, key, words], place) => h(`a.step${place ? "" : ".first"}`, { href },
           h("span.name", {}, title, h("kbd", {}, key)), h("small", {}, words))))),
       h("section.beside", {}, h("div", {}, h("h2", {}, "Scores and the threshold"), drawHistogram(overview.histogram)),
         h("div.words", {}, [["Guarantee", overview.guarantee], ["Strangers", overview.strangers],

@@ -43,7 +43,7 @@ export class ProblemsScreen extends ImageScreen {
       return;
     }
     const grid = this.hold(new Grid({
-      source: new Source([...this.doubts.keys()]), selection: this.selection, label: "Labels in doubt", lines: 3, large: true,
+      source: new Source([...this.doubts.keys()]), selection: this.selection, label: "Labels in doubt", lines: 3, large: true, settledBy: (record) => this.isSettled(record),
       caption: (record) => this.caption(record),
     }));
     refill(this.place, h("p.note", {}, "Labels that look like another class to a model that had not seen them. ",
@@ -51,6 +51,12 @@ export class ProblemsScreen extends ImageScreen {
     h("div.with-inspector", {}, grid.element, this.inspector.element));
     this.drawGrids();
     grid.element.focus({ preventScroll: true });
+  }
+
+  /** Whether a person kept or changed the label. */
+  isSettled(record) {
+    const doubt = this.doubts.get(record.row);
+    return Boolean(doubt && (doubt.confirmed || record.label !== doubt.label));
   }
 
   caption(record) {

@@ -140,7 +140,8 @@ class Store extends EventTarget {
     try {
       let steps = 0;
       do {
-        const { overview } = await this.#send(path, {});
+        const meant = from.at(-1);
+        const { overview } = await this.#send(path, meant ? { expected: meant.id } : {});
         const known = from.pop();
         if (known) {
           await this.#replay(known, back);
@@ -158,6 +159,7 @@ class Store extends EventTarget {
       if (!rows.length) this.tell("reload");
     } catch (error) {
       fail(error);
+      if (error.status === 409) this.refresh().catch(() => null);
     }
     return null;
   }

@@ -7,13 +7,16 @@ export function makeTile(id, place, total) {
   const image = h("img", { alt: "", draggable: "false", decoding: "async" });
   image.addEventListener("error", () => { image.closest(".tile")?.classList.add("gone"); image.hidden = true; });
   image.addEventListener("load", () => {
-    image.classList.toggle("crisp", image.naturalWidth > 0 && image.naturalWidth < 48);
+    image.classList.toggle("crisp", image.naturalWidth > 0 && image.naturalWidth <= 32);
     image.classList.add("there");
   });
   return h("div.tile", { id, role: "option", "aria-posinset": place + 1, "aria-setsize": total, data: { place } },
     h("div.picture", {}, image, h("span.lost", {}), h("span.check", { "aria-hidden": "true" }, "✓")),
     h("div.caption", {}));
 }
+
+/** Whether a person said what an image is, or passed it over. */
+export const isAnswered = (record) => record.label !== null || record.skipped;
 
 /** What a person or the model calls an image, in few words, with a sign that needs no color. */
 export function verdict(record) {
@@ -45,7 +48,7 @@ function drawLine({ sign, text, share, kind }) {
 }
 
 /** Fill a tile, and touch the document only where something changed. */
-export function fillTile(tile, row, record, { chosen, caption, quick }) {
+export function fillTile(tile, row, record, { chosen, caption, settledBy, quick }) {
   const image = tile.querySelector("img");
   if (tile.dataset.row !== String(row) && !quick) {
     tile.dataset.row = row;
@@ -61,14 +64,14 @@ export function fillTile(tile, row, record, { chosen, caption, quick }) {
   }
   if (!record) return;
   const lines = caption ? caption(record) : [verdict(record)];
-  const state = JSON.stringify([record.name, record.label, record.skipped, record.decision, lines]);
+  const state = JSON.stringify([record.name, record.label, record.skipped, record.decision, lines, settledBy?.(record)]);
   if (tile.state === state) return;
   tile.state = state;
   tile.setAttribute("aria-label", caption
     ? [fileName(record.name), ...lines.map(({ text, share }) => (share ? `${text} ${percent(share)}` : text))].join(", ")
     : spoken(record));
   tile.title = record.name;
-  tile.classList.toggle("answered", record.label !== null || record.skipped);
+  tile.classList.toggle("answered", Boolean(settledBy?.(record)));
   tile.querySelector(".lost").textContent = fileName(record.name);
   tile.querySelector(".caption").replaceChildren(...lines.map(drawLine));
 }
