@@ -124,7 +124,7 @@ def _train(data: FoldData, settings: FoldTraining, task: _Task) -> FoldModel:
             data.labeled[learned],
             data.labels[learned],
             pool,
-            strangers=data.strangers if task.with_pool else None,
+            strangers=data.strangers,
         )
 
 
