@@ -162,6 +162,7 @@ def test_no_verb_reaches_the_network_or_writes_elsewhere(traced: str, tmp_path: 
         ["show", "model"],
         ["drift", "model", "pool", "--processes", "1"],
         ["export", "model", "model.onnx", "--input", "features"],
+        ["labels", "model", "--out", "labels.csv", "--what", "all"],
     ]
     assert {verb[0] for verb in verbs} == {*app} - {"--version", "-h"}
     assert {name for name in data_verbs if not name.startswith("-")} == {"check", "fetch"}

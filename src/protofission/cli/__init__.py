@@ -16,6 +16,7 @@ from protofission import __version__
 from protofission.cli.data_verbs import check, fetch, split
 from protofission.cli.demo_verb import demo
 from protofission.cli.embed_verb import embed
+from protofission.cli.labels_verb import labels
 from protofission.cli.list_verbs import methods, presets
 from protofission.cli.refusals import (
     check_arguments,
@@ -43,7 +44,7 @@ app = App(
 data = App(name="data", help="Download data sets, and look at folders of images.")
 
 TRIAGE: list[Verb] = [fit, predict, serve, show, drift, export]
-WORKBENCH: list[Verb] = [label]
+WORKBENCH: list[Verb] = [label, labels]
 TRAINING: list[Verb] = [embed, train, pretrain, weights]
 EXPERIMENTS: list[Verb] = [demo, suite, report]
 LISTS: list[Verb] = [presets, methods, split]

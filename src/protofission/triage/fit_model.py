@@ -7,7 +7,7 @@ images are judged by all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -99,6 +99,7 @@ def fit_features(
     *,
     learn_from: Mask | None = None,
     calibrates: Mask | None = None,
+    parts: Mapping[int, int] | None = None,
     processes: int = 1,
     progress: StageProgress = lambda what, done, total: None,
 ) -> FitResult:
@@ -111,6 +112,7 @@ def fit_features(
         calibrates: (L,): mask of the labels that may be held out: these set temperature and
             threshold, and choose between model and control; by default all. From the others models
             only learn: labels that somebody chose are not drawn like new images.
+        parts: the number of sub-classes of some classes; others have that of the options.
         processes: how many train, at most.
     """
     may_learn = np.arange(pool_size) if learn_from is None else np.flatnonzero(learn_from)
@@ -130,9 +132,9 @@ def fit_features(
     calibration.set_on(ensemble)
     first = judge(ensemble, _chunks(rows))
     judging(1, 3)
-    parts = divide_classes(labeled, labels, rows, first, options)
+    divided = divide_classes(labeled, labels, rows, first, options, parts)
     clusters = cluster_strangers(labeled, labels, rows, first, strangers, options)
-    ensemble.parts, ensemble.clusters = parts.centers, clusters.centers
+    ensemble.parts, ensemble.clusters = divided.centers, clusters.centers
     judging(2, 3)
     numbers = np.array_split(np.arange(pool_size), max(-(-pool_size // JUDGED_AT_ONCE), 1))
     verdicts = judge(ensemble, (torch.from_numpy(pool(some)) for some in numbers))
@@ -149,7 +151,7 @@ def fit_features(
         calibration_errors=calibration.errors,
         accuracy=calibration.accuracy,
         novel=next(iter(clusters.counted), None),
-        parts=parts.counted,
+        parts=divided.counted,
         pool=verdicts,
         typicality=np.concatenate(typicality),
         strangers=strangers,

@@ -10,28 +10,51 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import parse_qs, unquote_to_bytes, urlparse
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from conftest import Call
 from labeled_pictures import CLASS_NAMES, labeled_image, labeled_pictures
 from pictures import picture
 from protofission.core.errors import InputError
 from protofission.data.readers.image_folders import load_folder
 from protofission.data.readers.image_lists import read_list
-from protofission.system.new_outputs import free_path
+from protofission.system.new_outputs import free_path, new_folder
 from protofission.triage.prediction_table import shortest_floats, unescape_text
+from protofission.triage.workbench.actions import (
+    NONE,
+    UNLABELED,
+    AddClass,
+    DissolveSubclasses,
+    Label,
+    MergeClasses,
+    NameCluster,
+    NameSubclass,
+    RenameClass,
+)
+from protofission.triage.workbench.cells import LABEL_SOURCES
 from protofission.triage.workbench.exports import EXPORTS, MissingImagesError, export_images
 from protofission.triage.workbench.exports.csv_table import EXPORT_COLUMNS, cells_of
-from protofission.triage.workbench.exports.labeled_images import LabeledImage, LabeledImages
+from protofission.triage.workbench.exports.labeled_images import (
+    LabeledImage,
+    LabeledImages,
+    labeled_images,
+)
 from protofission.triage.workbench.exports.safe_names import UniqueNames, safe_name
+from protofission.triage.workbench.workbench import Workbench
+from small_workbenches import small_model
 
 READING = [name for name, export in EXPORTS.items() if export.reads]
 
@@ -270,7 +293,7 @@ def test_a_safe_name_is_one_that_every_file_system_takes(name: str) -> None:
     assert not safe.startswith(".")
     assert not safe.endswith(".")
     assert safe.partition(".")[0].lower() not in ("con", "prn", "aux", "nul", "com1", "lpt9")
-    if name and len(safe) < 180:
+    if name and 3 * len(name.encode(errors="surrogateescape")) <= 200:
         assert unquote_to_bytes(safe) == name.encode(errors="surrogateescape")
 
 
@@ -486,8 +509,6 @@ def test_a_destination_that_appears_meanwhile_is_not_written_over(
         export.write(task)
         out.write_text("mine")
 
-    from dataclasses import replace
-
     monkeypatch.setitem(EXPORTS, name, replace(export, write=write))
     with pytest.raises(InputError, match="is there already"):
         export_images(images, out, name)
@@ -537,12 +558,14 @@ def test_an_image_that_goes_while_it_is_exported_leaves_nothing(
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(
     name: str, images: LabeledImages, tmp_path: Path
 ) -> None:
-    most = 1000  # bytes of a file
+    most = 300  # bytes of a file
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
     try:
-        with pytest.raises(InputError, match=r"cannot be written \(File too large\), and nothing"):
+        with pytest.raises(
+            InputError, match=r"cannot be written \(.*File too large\), and nothing"
+        ):
             export_images(images, tmp_path / "out", name)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -553,67 +576,64 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(
 def test_copies_for_which_there_is_no_room_are_not_begun(
     images: LabeledImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collections import namedtuple
-
-    usage = namedtuple("usage", "free")(free=99)  # noqa: PYI024
-    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=99))
     with pytest.raises(InputError, match=r"The copies take [\d,]+ bytes, and .* has room for 99"):
         export_images(images, tmp_path / "out", "folders")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_exported_is_a_sentence(images: LabeledImages, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="Unknown format 'cocoa'. Did you mean 'coco'"):
+    with pytest.raises(InputError, match=r"Unknown format 'cocoa'\. Did you mean 'coco'"):
         export_images(images, tmp_path / "out", "cocoa")
     with pytest.raises(InputError, match="There is no image to export"):
         export_images(LabeledImages.of([], CLASS_NAMES, ["/x"]), tmp_path / "out", "csv")
-    with pytest.raises(InputError, match=r"cannot be written \(Not a directory\)"):
-        (tmp_path / "file").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="file is no folder: name another place"):
         export_images(images, tmp_path / "file" / "out", "csv")
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
-from dataclasses import replace
-from labeled_pictures import labeled_pictures
-from protofission.triage.workbench.exports import EXPORTS, export_images
-from protofission.triage.workbench.exports import class_folders, hugging_face, image_files
-home, out, name = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-images = labeled_pictures(home)
-many = tuple(i._replace(row=n * 1000 + i.row) for n in range(100) for i in images.images)
-print("begun", flush=True)
-while True:
-    export_images(replace(images, images=many), out, name)
-    print("done", flush=True)
-    time.sleep(60)
-"""
+@pytest.fixture(scope="module")
+def exporting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, Path], int]]:
+    """Starts an export that is slow enough to be killed, in a process that it gives the number of.
+
+    See killed_exports.py, which imports all once and forks.
+    """
+    script = Path(__file__).with_name("killed_exports.py")
+    user = tmp_path_factory.mktemp("killed")
+    with subprocess.Popen(
+        [sys.executable, str(script), str(user)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def begin(name: str, out: Path) -> int:
+            print(json.dumps([name, str(out)]), file=server.stdin, flush=True)
+            return int(server.stdout.readline())
+
+        yield begin
+        server.stdin.close()
 
 
 @pytest.mark.parametrize("name", EXPORTS)
 def test_killed_in_the_middle_it_leaves_nothing_under_the_name(
-    name: str, home: Path, images: LabeledImages, tmp_path: Path
+    name: str, images: LabeledImages, tmp_path: Path, exporting: Callable[[str, Path], int]
 ) -> None:
-    user, out = tmp_path / "user", tmp_path / "made" / "out"
-    out.parent.mkdir()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(user), str(out), name],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
-        while not [p for p in out.parent.iterdir() if _holds_something(p)]:
-            assert process.poll() is None
-            time.sleep(0.0005)
-        process.kill()
-        assert process.stdout.read() == ""  # it was not done
-    (left,) = out.parent.iterdir()
+    out = tmp_path / "out"
+    process = exporting(name, out)
+    while not any(map(_holds_something, tmp_path.iterdir())):
+        assert not out.exists()
+        time.sleep(0.0005)
+    os.kill(process, signal.SIGKILL)
+    while Path(f"/proc/{process}").exists():
+        time.sleep(0.001)
+    (left,) = tmp_path.iterdir()  # it was not done
     assert left.name.startswith(".out.")
     done = export_images(images, out, name)
-    assert list(out.parent.iterdir()) == [done.path]
+    assert list(tmp_path.iterdir()) == [done.path]
 
 
 def _holds_something(path: Path) -> bool:
@@ -623,8 +643,6 @@ def _holds_something(path: Path) -> bool:
 def test_a_live_export_to_the_same_name_is_left_alone(
     images: LabeledImages, tmp_path: Path
 ) -> None:
-    from protofission.system.new_outputs import new_folder
-
     with new_folder(tmp_path / "out") as place:
         (place / "file").write_text("of another")
         export_images(images, tmp_path / "other", "folders")
@@ -696,3 +714,148 @@ def test_any_name_comes_back_from_the_formats_of_text(
     for row, image in zip(rows, shown, strict=True):
         assert unescape_text(row["path"].removeprefix("'")) == image.path
         assert unescape_text(row["label"].removeprefix("'")) == image.label
+
+
+# The workbench and the command line
+
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose workbench has seen every kind of action that an export shows."""
+    model = small_model(tmp_path_factory.mktemp("worked"))
+    with Workbench.open(model) as bench:
+        material = bench.material
+        L = material.num_labeled
+        accepted = np.flatnonzero(material.model_rows.accepted[L:]) + L
+        refused = np.flatnonzero(~material.model_rows.accepted[L:]) + L
+        assert min(len(accepted), len(refused)) > 8
+        bench.do(AddClass("=new"))
+        bench.do(Label(tuple(accepted[:2].tolist()), 3, "next"))
+        bench.do(Label(tuple(refused[:2].tolist()), NONE, "grid"))
+        bench.do(Label((0,), None, "grid"))  # a label of the folder is taken back
+        bench.do(MergeClasses((1,), 0))
+        bench.do(RenameClass(0, "oak"))
+        bench.do(NameSubclass(0, 0, "young"))
+        bench.do(DissolveSubclasses(2))
+        bench.do(NameCluster(0, "moss"))
+    return model
+
+
+def test_the_user_s_word_is_first_and_the_model_s_where_it_is_asked_for(worked: Path) -> None:
+    with Workbench.open(worked, read_only=True) as bench:
+        state, material = bench.now
+    labels, accepted = state.label_of, material.model_rows.accepted
+    mine = labels != UNLABELED
+    chosen = {
+        "labeled": np.flatnonzero(mine),
+        "accepted": np.flatnonzero(mine | accepted),
+        "all": np.arange(material.num_images),
+    }
+    names = {0: "oak", 1: "oak", 2: "cedar", 3: "=new"}
+    assert len(chosen["labeled"]) < len(chosen["accepted"]) < len(chosen["all"])
+    for what, rows in chosen.items():
+        found = labeled_images(material, state, cast(Any, what))
+        assert [image.row for image in found.images] == rows.tolist()
+        assert found.class_names == ("oak", "cedar", "=new")
+        assert found.folders == tuple(map(str, material.folders))
+        for image in found.images:
+            row, model_class = image.row, int(material.model_rows.classes[image.row])
+            assert image.file == str(material.file(row))
+            assert image.folder == ("labeled" if row < material.num_labeled else "pool")
+            assert image.none_of_these == (labels[row] == NONE)
+            assert image.model_class == names[model_class]
+            assert image.probability == pytest.approx(float(material.verdicts.probs[row].max()))
+            assert image.id_score == pytest.approx(float(material.verdicts.id_scores[row]))
+            assert (image.decision == "accept") == accepted[row]
+            cluster = int(material.model_rows.clusters[row])
+            assert image.cluster == (
+                ""
+                if cluster < 0
+                else "moss"
+                if not cluster
+                else state.groups.cluster_names[cluster]
+            )
+            subclass = int(material.model_rows.subclasses[row])
+            if model_class == 2:
+                assert image.subclass == ""
+            elif (model_class, subclass) == (0, 0):
+                assert image.subclass == "young"
+            if mine[row]:
+                assert image.label == names.get(int(labels[row]))
+                assert image.source == LABEL_SOURCES[state.source_of[row]] != "none"
+            elif accepted[row]:
+                assert (image.label, image.source) == (names[model_class], "model")
+            else:
+                assert (image.label, image.source) == (None, "")
+    sources = Counter(image.source for image in labeled_images(material, state).images)
+    assert sources == {"folder": material.num_labeled - 1, "next": 2, "grid": 2}
+    with pytest.raises(InputError, match="Unknown choice of images 'some'"):
+        labeled_images(material, state, cast(Any, "some"))
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_the_verb_exports_while_another_process_works(
+    name: str, worked: Path, tmp_path: Path, call: Call
+) -> None:
+    with Workbench.open(worked) as bench:  # it holds the lock
+        images = labeled_images(bench.material, bench.state, "all")
+        out = tmp_path / "out"
+        done = call("labels", worked, "--out", out, "--format", name, "--what", "all")
+        export_images(images, tmp_path / "same", name)
+    assert done.code == 0, done.err
+    assert f"images: {out}" in " ".join(done.err.split())
+    left_out = [i.file for i in images.images if i.label is None] if name == "list" else []
+    assert done.out.splitlines() == left_out
+    assert contents(out) == contents(tmp_path / "same")
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
+    return {str(p.relative_to(path)): p.read_bytes() for p in files}
+
+
+@pytest.mark.parametrize(
+    ("out", "name"),
+    [("a.csv", "csv"), ("a.parquet", "parquet"), ("a.JSON", "coco"), ("a", "folders")],
+)
+def test_the_verb_takes_the_format_of_the_name(
+    out: str, name: str, worked: Path, tmp_path: Path, call: Call
+) -> None:
+    assert call("labels", worked, "--out", tmp_path / out).code == 0
+    with Workbench.open(worked, read_only=True) as bench:
+        export_images(labeled_images(bench.material, bench.state), tmp_path / "same", name)
+    assert contents(tmp_path / out) == contents(tmp_path / "same")
+
+
+def test_the_verb_lists_missing_images_and_finds_moved_ones(tmp_path: Path, call: Call) -> None:
+    model = small_model(tmp_path / "home")
+    (tmp_path / "home" / "labeled" / "ash" / "0.png").unlink()
+    done = call("labels", model, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert done.out == f"{tmp_path / 'home' / 'labeled' / 'ash' / '0.png'}\n"
+    assert "1 image cannot be read, and nothing was written" in done.err
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    done = call("labels", model, "--out", tmp_path / "out", "--skip-missing")
+    assert done.code == 0
+    assert "59 images: " in done.err
+    (tmp_path / "home" / "labeled").rename(tmp_path / "moved")
+    assert call("labels", model, "--out", tmp_path / "new", "--skip-missing").code == 2
+    moved = ("--labeled", tmp_path / "moved", "--skip-missing")
+    assert call("labels", model, "--out", tmp_path / "new", *moved).code == 0
+    assert contents(tmp_path / "new").keys() == contents(tmp_path / "out").keys()
+
+
+def test_an_export_among_the_images_is_refused_unless_a_list_names_them(
+    images: LabeledImages, tmp_path: Path
+) -> None:
+    picture(tmp_path / "pool" / "1.png", seed=1)
+    folder = tmp_path / "pool"
+    image = labeled_image(0, folder, "1.png", label="cat", source="grid")
+    shown = LabeledImages.of([image], ["cat"], [str(folder)])
+    (tmp_path / "link").symlink_to(folder)
+    for place in (folder / "out", tmp_path / "link" / "out"):
+        with pytest.raises(InputError, match="lies in the folder of images"):
+            export_images(shown, place, "folders")
+    (folder / "labels.csv").write_text("path,label\n1.png,cat\n")
+    assert export_images(shown, folder / "out", "folders").images == 1

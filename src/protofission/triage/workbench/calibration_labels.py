@@ -27,11 +27,8 @@ from protofission.core.array_types import Ints
 from protofission.core.errors import printable, require
 from protofission.triage.fit_data import MOST_CLASSES
 from protofission.triage.folds import Mask
+from protofission.triage.workbench.actions import NONE, UNLABELED
 
-NONE = -1
-"""The answer "none of these"."""
-UNLABELED = -2
-"""No answer."""
 SHOWN_NAMES = 5
 """Most classes that a sentence names."""
 
@@ -122,21 +119,6 @@ def labels_of_refit(given: GivenLabels, repeated: Mask) -> RefitLabels:
     empty = [given.class_names[number] for number in ids.tolist() if number not in used]
     sentences = _sentences(found, given, len(answered), empty)
     return RefitLabels(**{**vars(found), "sentences": sentences})
-
-
-def draw_random(candidates: Ints, drawn: Ints, number: int, random: np.random.Generator) -> Ints:
-    """Draw a queue: so many images that were not drawn before, in random order.
-
-    The queues together are a random sample of the candidates, and so is each alone.
-
-    Args:
-        candidates: rows of the pool that are no copies of labeled ones, with a label or without.
-        drawn: rows of the queues before.
-    """
-    require(number >= 1, f"number = {number} of random images must be at least 1.")
-    left = np.setdiff1d(candidates, drawn)
-    require(len(left) > 0, "Every image of the pool was drawn at random already.")
-    return random.permutation(left)[:number]
 
 
 def _check_classes(names: Sequence[str], labels: Ints) -> None:

@@ -8,10 +8,9 @@ from typing import NamedTuple, assert_never
 import numpy as np
 
 from protofission.core.array_types import Ints
-from protofission.core.errors import require
+from protofission.core.errors import InputError, require
 from protofission.triage.workbench.actions import (
     NONE,
-    UNLABELED,
     Action,
     AddClass,
     ConfirmLabels,
@@ -144,11 +143,11 @@ def _effect_on_images(
             )
             return Effect(book, rows, old | CONFIRMED)
         case DrawRandom():
-            taken = (labels_of_cells(old) != UNLABELED) | ((old & DRAWN) != 0)
+            taken = (old & DRAWN) != 0  # those with a label may be drawn: they count as answered
             require(
                 not bool(taken.any()),
-                f"Image {action.images[int(taken.argmax())]} has a label or was drawn already: "
-                "draw from the others.",
+                f"Image {action.images[int(taken.argmax())]} was drawn already: draw from the "
+                "others.",
             )
             return Effect(book, rows, old | DRAWN, action.images)
         case _:
@@ -195,8 +194,8 @@ def _effect_of_members(
 
 def _rows(images: tuple[int, ...], cells: Ints) -> Ints:
     highest = max(images)
-    require(
-        highest < len(cells),
-        f"There is no image {highest}: rows are numbered from 0 to {len(cells) - 1}.",
-    )
+    if highest >= len(cells):  # no sentence is made where none is needed: this is done often
+        raise InputError(
+            f"There is no image {highest}: rows are numbered from 0 to {len(cells) - 1}."
+        )
     return np.array(images, np.int64)

@@ -73,7 +73,13 @@ class HeldOutVerdicts:
 
 @torch.no_grad()
 def judge_held_out(
-    ensemble: FoldEnsemble, rows: Rows, right_place: Ints, folds: Ints, pool: Rows, own: Mask
+    ensemble: FoldEnsemble,
+    rows: Rows,
+    labels: Ints,
+    classes: Ints,
+    folds: Ints,
+    pool: Rows,
+    own: Mask,
 ) -> HeldOutVerdicts:
     """Judge labels by the model of their fold alone, and the pool by every model.
 
@@ -82,7 +88,8 @@ def judge_held_out(
 
     Args:
         rows: (n, D).
-        right_place: (n,): the class that is right, by its place in the model.
+        labels: (n,): ids of the classes that are right.
+        classes: (S,): ids of the model's classes.
         folds: (n,): the model that judges each; it did not learn from it.
         pool: (U, D).
         own: (n,): labels that are themselves among those that the ensemble ranks images by.
@@ -93,13 +100,13 @@ def judge_held_out(
     t = (single - ensemble.centers[places[1]]) / ensemble.scales[places[1]]
     moved = t[:, None] * ensemble.scales + ensemble.centers
     moved[places] = single
-    labels = sum(ensemble.fold_sizes)
+    ranked = sum(ensemble.fold_sizes)
     ids = ensemble.id_scores(moved).double().numpy()
-    ids = np.where(own, (ids * (labels + 1) - 1) / max(labels, 1), ids)
+    ids = np.where(own, (ids * (ranked + 1) - 1) / max(ranked, 1), ids)
     chunks = torch.split(torch.from_numpy(pool), JUDGED_AT_ONCE)
     of_pool = torch.cat([ensemble.by_model(some)[1] for some in chunks]).double().numpy()
     models = of_pool.shape[1]
-    right = logits[places].argmax(1).numpy() == right_place
+    right: Mask = classes[logits[places].argmax(1).numpy()] == labels
     return HeldOutVerdicts(
         right=right,
         verdicts=FoldVerdicts(
@@ -223,19 +230,18 @@ def compare_fits(
             for _ in range(RESAMPLES)
         ]
         error = float(np.std([later - earlier for earlier, later in pairs]))
-    kept = [
-        CountedShare(int(each.accepted[random].sum()), int(random.sum()))
-        for each in (before, after)
-    ]
-    right = [CountedShare(int(each.right.sum()), n) for each in (before, after)]
+    drawn = int(random.sum())
     return Comparison(
-        right=(right[0], right[1]),
+        right=(CountedShare(int(before.right.sum()), n), CountedShare(int(after.right.sum()), n)),
         gained=int((after.right & ~before.right).sum()),
         lost=int((before.right & ~after.right).sum()),
         above=above,
         above_error=error,
         pool=size,
-        random=(kept[0], kept[1]),
+        random=(
+            CountedShare(int(before.accepted[random].sum()), drawn),
+            CountedShare(int(after.accepted[random].sum()), drawn),
+        ),
     )
 
 

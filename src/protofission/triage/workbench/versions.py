@@ -57,6 +57,8 @@ class RefitRecord:
     """Their classes, as places in `classes`."""
     folds: tuple[int, ...]
     """The fold that each was held out in; NO_FOLD where it only trained."""
+    parts: dict[str, int]
+    """Numbers of sub-classes, by the id of a class, where a person changed them."""
     report: dict[str, Any]
     """Before and after, sentences, and what moved, in plain JSON values."""
 
@@ -84,28 +86,30 @@ def bundle_folder(model: Path) -> Path:
 
 
 def settle(model: Path) -> None:
-    """Finish a switch that was killed, and delete what was not written to its end.
+    """Finish a switch that was killed, and delete versions that were not written to their end.
 
     Raises:
         InputError: the folder cannot be written.
     """
     if (note := _read_note(model, NOTE)) is not None:
         _copy_into(model, note)
-    for folder in (model / WORKBENCH, model / WORKBENCH / VERSIONS):
-        for left in folder.glob(f"*{WRITING}"):
-            shutil.rmtree(left, ignore_errors=True)
+    for left in (model / WORKBENCH / VERSIONS).glob(f"*{WRITING}"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
-def keep_candidate(model: Path) -> int:
-    """Make the refit that waits the model, and return the number of its version."""
+def store_candidate(model: Path, above: int = 0) -> int:
+    """Make the refit that waits a version, and return its number; the model stays as it is.
+
+    Args:
+        above: versions that were, of which no number is used again.
+    """
     candidate = candidate_folder(model)
     require(candidate.is_dir(), "There is no refit that waits: refit first.")
     _store_current(model)
     known = [int(path.name) for path in (model / WORKBENCH / VERSIONS).iterdir() if _named(path)]
-    version = max(known) + 1
+    version = max(above, *known) + 1
     with _disk_errors(candidate):
         candidate.replace(version_folder(model, version))
-    switch(model, version)
     return version
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from protofission.core.errors import printable
@@ -84,7 +84,7 @@ def _serve(
 
     with (
         Workbench.open(model, labeled, pool) as workbench,
-        ServerParts(workbench) as parts,
+        closing(ServerParts(workbench)) as parts,
         quiet_pillow(),  # for the whole process: filters of warnings are of all threads
     ):
         guarded = RequestGuard(Door(parts.app, access), rules_for(host))

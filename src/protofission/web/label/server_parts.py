@@ -34,9 +34,7 @@ class ServerParts:
     def stop(self) -> None:
         """Ask work in the background to end; returns at once."""
 
-    def __enter__(self) -> ServerParts:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
+    def close(self) -> None:
+        """End the work in the background, and close files."""
         self.stop()
         self.pictures.close()

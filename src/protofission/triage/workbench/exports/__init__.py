@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from protofission.core.errors import InputError, printable, require, unknown
 from protofission.core.progress import Progress
+from protofission.data.readers.image_lists import is_list
 from protofission.system.new_outputs import check_new, new_file, new_folder
 from protofission.system.paths import path_of
 from protofission.triage.workbench.exports.class_folders import CLASS_FOLDERS
@@ -28,7 +29,14 @@ from protofission.triage.workbench.exports.label_studio import LABEL_STUDIO
 from protofission.triage.workbench.exports.labeled_images import LabeledImages
 from protofission.triage.workbench.exports.parquet_table import PARQUET
 
-__all__ = ["EXPORTS", "ExportFormat", "Exported", "MissingImagesError", "export_images"]
+__all__ = [
+    "EXPORTS",
+    "ExportFormat",
+    "Exported",
+    "MissingImagesError",
+    "export_images",
+    "format_of_name",
+]
 
 EXPORTS = {
     "folders": CLASS_FOLDERS,
@@ -69,6 +77,10 @@ def export_images(
         raise unknown("style of paths", paths, ("relative", "absolute"))
     export, out = EXPORTS[form], Path(os.path.abspath(path_of(out)))
     check_new(out)
+    require(
+        out.parent.is_dir() or not out.parent.exists(),
+        f"{printable(str(out.parent))} is no folder: name another place.",
+    )
     _check_apart(images, out)
     require(bool(images.images), "There is no image to export: label some, or export all.")
     notes = ExportNotes()
@@ -101,6 +113,12 @@ def export_images(
     )
 
 
+def format_of_name(out: Path | str) -> str:
+    """The format that a name asks for: a table by its suffix, else class folders."""
+    suffix = Path(out).suffix.lower()
+    return {".csv": "csv", ".parquet": "parquet", ".json": "coco"}.get(suffix, "folders")
+
+
 def _new(export: ExportFormat, out: Path) -> AbstractContextManager[Path]:
     return new_file(out) if export.suffix else new_folder(out)
 
@@ -110,7 +128,14 @@ def _check_apart(images: LabeledImages, out: Path) -> None:
     place = Path(os.path.realpath(out.parent)) / out.name
     for folder in images.folders:
         require(
-            not place.is_relative_to(os.path.realpath(folder)),
+            _holds_list(folder) or not place.is_relative_to(os.path.realpath(folder)),
             f"{printable(str(out))} lies in the folder of images {printable(folder)}: name a "
             "place outside of it.",
         )
+
+
+def _holds_list(folder: str) -> bool:
+    """Whether a folder may be that of a list of images, and so one that holds other things."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return any(is_list(Path(entry.name)) for entry in entries)
+    return False
