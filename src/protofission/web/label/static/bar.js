@@ -43,14 +43,14 @@ export async function skipTargets(screen) {
 /** Draw the bar for a screen with images; without one it is hidden. */
 export function drawBar(screen) {
   const bar = document.getElementById("bar");
-  bar.hidden = !screen?.targets;
+  bar.hidden = !screen?.targets || !(screen.view || screen.grids.some((grid) => grid.source.total));
   document.body.classList.toggle("with-bar", !bar.hidden);
   if (bar.hidden) return;
   const size = screen.selection.size;
   const framed = Boolean(screen.grid && screen.grid.activeRow !== null);
   const text = size ? `${count(size, "image")} selected` : framed ? "The framed image" : "No image is selected";
   const shown = store.classes.slice(0, MOST);
-  const state = JSON.stringify([text, shown.map((one) => [one.id, one.name]), store.classes.length, screen.name]);
+  const state = JSON.stringify([text, shown.map((one) => [one.id, one.name]), store.classes.length, screen.number, screen.suggestion?.(null)]);
   if (bar.dataset.state === state) return;
   bar.dataset.state = state;
   const more = store.classes.length > MOST ? `${store.classes.length - MOST} more, or new …` : "New class …";

@@ -14,6 +14,16 @@ function sentenceOf({ edges, known, pool, threshold }) {
   return `About ${percent(below(pool))} of the pool and ${percent(below(known))} of the known images lie below the threshold of ${threshold.toFixed(3)}.`;
 }
 
+/** Round numbers within a range, four to eight of them. */
+function ticks(low, high) {
+  const rough = (high - low) / 5;
+  const power = 10 ** Math.floor(Math.log10(rough || 1));
+  const step = [1, 2, 2.5, 5, 10].map((part) => part * power).find((part) => part >= rough) ?? power;
+  const found = [];
+  for (let place = Math.ceil(low / step - 1e-9); place * step <= high + 1e-9; place += 1) found.push(place * step);
+  return found;
+}
+
 export function drawHistogram(histogram) {
   if (!histogram?.edges?.length) return h("p.empty", {}, "There are no scores to draw.");
   const { edges, known, pool, threshold } = histogram;
@@ -37,10 +47,10 @@ export function drawHistogram(histogram) {
     svg("svg", { viewBox: `-8 -6 ${WIDE + 16} ${HIGH + 56}`, role: "img", "aria-label": `Scores of the pool and of known images. ${sentence}` },
       bars, svg("polyline", { class: "known", points: line.map((point) => point.map((value) => value.toFixed(1)).join(",")).join(" ") }),
       svg("line", { class: "axis", x1: 0, x2: WIDE, y1: HIGH, y2: HIGH }),
-      [0, 0.25, 0.5, 0.75, 1].map((part) => svg("text", { x: WIDE * part, y: HIGH + 20, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" },
-        (low + part * (edges.at(-1) - low)).toFixed(2))),
+      ticks(low, edges.at(-1)).map((value) => svg("text", { x: x(value), y: HIGH + 20, "text-anchor": x(value) < 9 ? "start" : x(value) > WIDE - 9 ? "end" : "middle" },
+        String(Number(value.toFixed(3))))),
       svg("text", { x: WIDE / 2, y: HIGH + 42, "text-anchor": "middle" }, "ID score"),
-      threshold === null ? null : [svg("line", { class: "threshold", x1: x(threshold), x2: x(threshold), y1: 4, y2: HIGH + 5 }),
+      threshold === null ? null : [svg("line", { class: "threshold", x1: x(threshold), x2: x(threshold), y1: 26, y2: HIGH + 5 }),
         svg("text", { class: "threshold-text", x: x(threshold) + (right ? -7 : 7), y: 40, "text-anchor": right ? "end" : "start" }, `threshold ${threshold.toFixed(3)}`)]),
     h("figcaption", {}, h("span.key.below", { "aria-hidden": "true" }), " pool, rejected ", h("span.key.above", { "aria-hidden": "true" }), " pool, accepted ",
       h("span.key.known", { "aria-hidden": "true" }), " known images that no model had seen; shares of each. ", sentence),

@@ -31,7 +31,10 @@ export function details(record, more = [], blind = false) {
   const image = h("img", { src: `/image/${record.row}`, alt: fileName(record.name) });
   image.addEventListener("error", () => { image.replaceWith(h("p.lost", {}, "The file is gone or cannot be read.")); });
   image.addEventListener("load", () => image.classList.toggle("crisp", image.naturalWidth <= 32));
-  return [h("div.frame", {}, image), h("p.path", {}, record.name), h("dl", {}, facts(record, blind)),
+  const frame = h("div.frame", {}, image);
+  frame.style.backgroundImage = `url("/thumb/${record.row}")`;
+  image.addEventListener("load", () => { frame.style.backgroundImage = ""; });
+  return [frame, h("p.path", {}, record.name), h("dl", {}, facts(record, blind)),
     h("div.buttons", {},
       button("Similar", () => { location.hash = `#/similar/${record.row}`; }, { key: "F" }), ...more)];
 }

@@ -12,6 +12,8 @@ const SIZES = [72, 96, 120, 160, 220];
 const STORED = "protofission.tile";
 const MOVES = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
 
+let opened = 0;
+
 export function setTileSize(step) {
   const now = SIZES.indexOf(Number(remembered(STORED, 120)));
   const size = SIZES[Math.max(0, Math.min(SIZES.length - 1, (now < 0 ? 2 : now) + step))];
@@ -27,6 +29,8 @@ export class Screen {
 
   constructor(root) {
     this.root = root;
+    opened += 1;
+    this.number = opened;
   }
 
   key() {
@@ -108,9 +112,10 @@ export class ImageScreen extends Screen {
     say(`${count(this.selection.size, "image")} selected`);
   }
 
-  /** The class that Enter gives to an image, or null. */
+  /** The class that Enter gives to an image, or null: of a rejected image the model is not sure enough. */
   suggestion(row) {
-    return store.records.get(row)?.classId ?? null;
+    const record = store.records.get(row);
+    return record?.decision === "accept" ? record.classId : null;
   }
 
   #move(key, event) {

@@ -20,6 +20,7 @@ export class ExportScreen extends Screen {
 
   async open() {
     const { formats, done } = await get("/api/export");
+    const usual = formats.some(({ name }) => name === "csv") ? "csv" : formats[0]?.name;
     const option = (group, value, title, about, checked) => h("label.choice-card", {}, h("input", { type: "radio", name: group, value, checked }),
       h("span", {}, h("strong", {}, title), h("small", {}, about)));
     this.result = h("div.export-result", { role: "status" });
@@ -27,7 +28,7 @@ export class ExportScreen extends Screen {
     this.button = button("Export", () => this.run(), { key: "Enter", class: "first" });
     this.form = h("form.export-form", { onsubmit: (event) => { event.preventDefault(); this.run(); } },
       h("fieldset", {}, h("legend", {}, "Which images"), h("div.choice-cards", {}, WHAT.map(([value, title, about], place) => option("what", value, title, about(store.overview.counts), place === 0)))),
-      h("fieldset", {}, h("legend", {}, "Format"), h("div.choice-cards", {}, formats.map(({ name, title, about }, place) => option("format", name, title ?? name, about, place === 0)))),
+      h("fieldset", {}, h("legend", {}, "Format"), h("div.choice-cards", {}, formats.map(({ name, title, about }) => option("format", name, title ?? name, about, name === usual)))),
       h("div.buttons", {}, this.button));
     refill(this.root, head("Export", "Your images are not moved or changed. What is written lies beside the model."), this.form, this.result, this.done);
     this.drawDone(done ?? []);

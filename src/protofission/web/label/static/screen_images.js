@@ -1,8 +1,11 @@
 /** A whole set of images in one grid: all, those of a class, a cluster, a decision. */
 
+import { get } from "./api.js";
 import { confirmSuggestions } from "./changes.js";
+import { clusterButtons, clusterKeys } from "./cluster_acts.js";
 import { button, count, h, refill } from "./dom.js";
 import { Grid } from "./grid.js";
+import { toast } from "./notices.js";
 import { ImageScreen, head, setTileSize } from "./screen.js";
 import { setSource } from "./sources.js";
 import { store } from "./store.js";
@@ -48,14 +51,18 @@ export class ImagesScreen extends ImageScreen {
   }
 
   async build() {
-    const { title, note, up } = aboutSet(this.set);
+    const { title: plain, note, up } = aboutSet(this.set);
+    const [kind, number] = this.set.split(":");
+    this.cluster = kind === "cluster" ? (await get("/api/clusters")).find((one) => one.number === Number(number)) : null;
+    const title = this.cluster?.name ?? plain;
+    this.title = title;
     const rows = await setSource(this.set);
     const grid = new Grid({ source: rows, selection: this.selection, label: title, settledBy: this.set.includes(":") && !this.set.includes("label") ? isAnswered : null });
     this.hold(grid);
     const words = `${count(rows.total, "image")}${note ? `, ${note}` : ""}.`;
     refill(this.root,
       up ? h("a.up", { href: up }, "← back") : null,
-      head(title, words, [h("div.sizes", { role: "group", "aria-label": "Size of the images" },
+      head(title, words, [...(this.cluster?.size ? clusterButtons(this.cluster, () => this.rebuild()) : []), h("div.sizes", { role: "group", "aria-label": "Size of the images" },
         button("−", () => setTileSize(-1), { "aria-label": "Smaller images" }), button("+", () => setTileSize(1), { "aria-label": "Larger images" }))]),
       SETS[this.set] ? h("nav.tabs", { "aria-label": "Which images" }, TABS.map((set) => h("a", {
         href: `#/images/${set}`, "aria-current": set === this.set ? "page" : null }, SETS[set][0]))) : null,
@@ -63,6 +70,13 @@ export class ImagesScreen extends ImageScreen {
         : h("p.empty", {}, "There is no image here."));
     this.drawGrids();
     if (rows.total) grid.element.focus({ preventScroll: true });
+  }
+
+  /** After a change of the whole cluster its name and its images are others. */
+  async rebuild() {
+    this.selection.clear();
+    this.dropGrids();
+    await this.build();
   }
 
   buttons() {
@@ -73,6 +87,10 @@ export class ImagesScreen extends ImageScreen {
     const rows = this.targets();
     await store.loadRows(rows);
     const pairs = rows.map((row) => [row, this.suggestion(row)]).filter(([, id]) => id !== null);
+    if (!pairs.length) {
+      toast("The model suggests nothing for a rejected image: press a number, or N.");
+      return;
+    }
     this.answered(rows);
     await confirmSuggestions(pairs, this.source);
   }
@@ -80,6 +98,11 @@ export class ImagesScreen extends ImageScreen {
   key(key, event) {
     if (key === "Enter") {
       this.confirm();
+      return true;
+    }
+    const acts = this.cluster?.size ? clusterKeys(this.cluster, () => this.rebuild()) : {};
+    if (acts[key]) {
+      acts[key]();
       return true;
     }
     return super.key(key, event);

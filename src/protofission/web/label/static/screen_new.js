@@ -2,10 +2,10 @@
 
 import { get } from "./api.js";
 import { Cards, thumb } from "./cards.js";
-import { junkCluster, label, mergeClusters, nameCluster, promoteCluster, splitCluster } from "./changes.js";
-import { askName, choose, pickClass } from "./dialogs.js";
+import { mergeClusters } from "./changes.js";
+import { clusterButtons, clusterKeys, junk } from "./cluster_acts.js";
+import { choose } from "./dialogs.js";
 import { button, count, h, number, percent, refill } from "./dom.js";
-import { fail } from "./notices.js";
 import { Screen, head } from "./screen.js";
 import { store } from "./store.js";
 
@@ -60,11 +60,7 @@ export class NewScreen extends Screen {
     const near = one.nearest.filter((row) => row !== one.medoid);
     const row = (title, rows) => h("div.thumb-row", {}, h("small", {}, title), h("div.small-thumbs", {}, rows.map((image) => thumb(image))));
     if (!one.size) return this.gone(one);
-    const acts = [
-      button("Promote", () => this.promote(one), { key: "P", class: "first" }),
-      button("Name", () => this.rename(one), { key: "R" }),
-      button("Split", () => this.split(one), { key: "X" }),
-      button("Junk", () => this.junk(one), { key: "J" })];
+    const acts = clusterButtons(one, () => this.reload());
     return h("article.card.cluster", { role: "listitem", "aria-label": `${one.name}, ${count(one.size, "image")}` },
       h("div.card-head", {}, h("input", { type: "checkbox", "aria-label": `Mark ${one.name}`, onchange: (event) => this.cards.mark(one.number, event.target.checked) }),
         h("h2", {}, h("a", { href: open }, one.name)), h("span.size", {}, count(one.size, "image"))),
@@ -85,43 +81,10 @@ export class NewScreen extends Screen {
     return this.clusters.find((one) => one.number === id);
   }
 
-  async rename(one) {
-    const name = await askName(`Name the cluster ${one.name}`, { value: one.name, note: "A name alone labels nothing: Promote does." });
-    if (name) await nameCluster(one.number, name);
-  }
-
-  /** A new name makes a class of the cluster; the name of a class labels its images with it. */
-  async promote(one) {
-    const picked = await pickClass(`Make ${count(one.size, "image")} of ${one.name} a class`);
-    if (!picked) return;
-    if (picked.id === null) {
-      await promoteCluster(one.number, picked.name, one.size);
-      return;
-    }
-    try {
-      const { rows } = await get(`/api/images?set=cluster:${one.number}&only=rows`);
-      await label(rows, picked.id, "cluster");
-      await this.reload();
-    } catch (error) {
-      fail(error);
-    }
-  }
-
-  async split(one) {
-    const choices = [2, 3, 4, 5].filter((parts) => parts <= one.size).map((parts) => ({ text: `${parts} parts`, parts }));
-    if (!choices.length) return;
-    const picked = await choose(`Split ${one.name} into …`, choices, "By what looks alike inside it.");
-    if (picked) await splitCluster(one.number, picked.parts);
-  }
-
-  junk(one) {
-    return junkCluster(one.number, one.size);
-  }
-
   async junkMarked() {
     const marked = [...this.cards.marked].map((id) => this.find(id));
     this.cards.clear();
-    for (const one of marked) await this.junk(one);
+    for (const one of marked) await junk(one);
   }
 
   async merge() {
@@ -151,8 +114,8 @@ export class NewScreen extends Screen {
       Escape: () => this.cards.clear(),
       ...(one ? { " ": () => this.cards.mark(one.number), Enter: () => { location.hash = `#/images/cluster:${one.number}`; } } : {}),
       ...(one?.size ? {
-        r: () => this.rename(one), p: () => this.promote(one), x: () => this.split(one),
-        j: () => (this.cards.marked.size > 1 ? this.junkMarked() : this.junk(one)),
+        ...clusterKeys(one, () => this.reload()),
+        ...(this.cards.marked.size > 1 ? { j: () => this.junkMarked() } : {}),
       } : {}),
     };
     if (!acts[key]) return false;
