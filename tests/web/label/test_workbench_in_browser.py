@@ -159,7 +159,9 @@ def test_a_lasso_on_the_map_selects_and_so_do_the_keys(window: Window) -> None:
     window.page.wait_for_selector(".map-scroller .tile")
     window.press("Escape")
     window.page.locator(".legend .group").first.click()
-    window.page.wait_for_function("/^\\d+ image/.test(document.querySelector('#bar strong').textContent)")
+    window.page.wait_for_function(
+        "/^\\d+ image/.test(document.querySelector('#bar strong').textContent)"
+    )
     window.press("Escape")
     window.page.locator("canvas").focus()
     window.press(*["]"] * 8, "Space")
@@ -179,20 +181,30 @@ def test_clusters_are_named_split_merged_promoted_and_thrown_out(window: Window)
     cards = window.page.locator(".cluster h2")
     window.press("r")
     window.type("a kind of tree")
-    window.page.wait_for_function("document.querySelector('.cluster h2').textContent === 'a kind of tree'")
+    window.page.wait_for_function(
+        "document.querySelector('.cluster h2').textContent === 'a kind of tree'"
+    )
     window.press("x")
     window.page.locator("dialog .choice").first.click()
     window.says("Split a cluster into 2")
-    window.page.wait_for_function(f"document.querySelectorAll('.cluster h2').length === {len(clusters) + 1}")
+    window.page.wait_for_function(
+        f"document.querySelectorAll('.cluster h2').length === {len(clusters) + 1}"
+    )
     window.press("z")
     window.says("Undone: ")
-    window.page.wait_for_function(f"document.querySelectorAll('.cluster h2').length === {len(clusters)}")
+    window.page.wait_for_function(
+        f"document.querySelectorAll('.cluster h2').length === {len(clusters)}"
+    )
     if len(clusters) > 1:
         window.press("Space", "ArrowRight", "Space", "m")
         window.says("Merged 2 clusters")
-        window.page.wait_for_function(f"document.querySelectorAll('.cluster h2').length === {len(clusters) - 1}")
+        window.page.wait_for_function(
+            f"document.querySelectorAll('.cluster h2').length === {len(clusters) - 1}"
+        )
         window.press("z")
-        window.page.wait_for_function(f"document.querySelectorAll('.cluster h2').length === {len(clusters)}")
+        window.page.wait_for_function(
+            f"document.querySelectorAll('.cluster h2').length === {len(clusters)}"
+        )
     cards.first.locator("xpath=ancestor::article").focus()
     window.press("j")
     window.wait_for_labels(none=before["none"] + size)
