@@ -107,4 +107,4 @@ def test_other_machines_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     lines: list[str] = []
     monkeypatch.setattr(module, "run_server", lambda app, listener, *, started: started())
     label(small_model(tmp_path), host="0.0.0.0", allow_remote=True, browser=False, say=lines.append)
-    assert "not encrypted" in lines[1]
+    assert "nothing is encrypted" in lines[1]
