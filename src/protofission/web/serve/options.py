@@ -33,7 +33,7 @@ class ServeOptions:
     batch: int | None = None
     """Most images that are encoded together; by default 16, or more if the encoder takes
     more at once."""
-    wait: float = 0.003
+    wait: float = 0.008
     """Seconds that a batch waits for images that are being decoded, or are likely to come."""
     threads: int | None = None
     """Threads that encode, and as many that decode; by default one a processor."""
