@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission.core.array_types import Ints
-from protofission.core.errors import printable, require, unknown
+from protofission.core.errors import InputError, printable, unknown
 from protofission.triage.workbench.actions import UNLABELED, Action, DrawRandom, Redo, Undo
 from protofission.triage.workbench.book import Book, ClassState
 from protofission.triage.workbench.cells import (
@@ -218,9 +218,8 @@ class WorkbenchState:
         Raises:
             InputError: it does not fit; the state is as it was.
         """
-        require(
-            action_id > self.last_id, f"Action {action_id} follows {self.last_id}: ids must rise."
-        )
+        if action_id <= self.last_id:
+            raise InputError(f"Action {action_id} follows {self.last_id}: ids must rise.")
         if isinstance(action, Undo):
             _check_next("undone", action.action, self.next_undo)
             self._undone.append(self._take_back())
@@ -265,8 +264,7 @@ def fold(state: WorkbenchState, actions: Iterable[tuple[int, Action]]) -> Workbe
 
 
 def _check_next(what: str, wanted: int, found: tuple[int, Action] | None) -> None:
-    require(found is not None, f"There is no action that can be {what}.")
-    require(
-        found is not None and found[0] == wanted,
-        f"Action {wanted} is not the next that can be {what}: it is {found and found[0]}.",
-    )
+    if found is None:
+        raise InputError(f"There is no action that can be {what}.")
+    if found[0] != wanted:
+        raise InputError(f"Action {wanted} cannot be {what} before action {found[0]} is.")
