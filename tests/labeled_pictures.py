@@ -35,10 +35,11 @@ def labeled_image(row: int, folder: Path, path: str, **changes: object) -> Label
 
 
 def labeled_pictures(home: Path) -> LabeledImages:
-    """Two folders: every class but the last has two labels, two names are in both folders.
+    """Two folders of images, some with the same names; an image's size tells its row.
 
-    Then images of the pool: accepted ones that have the model's label, a rejected one in a cluster,
-    one in none, and a stranger. An image's size tells its row.
+    An image whose label was taken back, two labels of every class but the last, and images of the
+    pool: accepted ones with the model's label, a rejected one in a cluster, one in none, and a
+    stranger.
     """
     labeled, pool = home / "labeled", home / "pool"
     images: list[LabeledImage] = []
@@ -48,6 +49,7 @@ def labeled_pictures(home: Path) -> LabeledImages:
         picture(folder / path, seed=row, side=8 + row)
         images.append(labeled_image(row, folder, path, **changes))
 
+    add(labeled, "taken back.png", decision="reject")
     for name in CLASS_NAMES[:-1]:
         for file in ("1.png", "A.PNG"):
             place = f"{len(images)} x/{file}"

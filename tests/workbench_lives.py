@@ -14,12 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-from workbench_stubs import StubMaterial, random_action
-
 from protofission.core.errors import InputError
 from protofission.triage.workbench.actions import action_text
 from protofission.triage.workbench.log import ActionLog
 from protofission.triage.workbench.workbench import Workbench
+from workbench_stubs import StubMaterial, random_action
 
 
 def live(model: Path, pipe: int, seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,7 +34,7 @@ from protofission.triage.workbench.actions import (
     Undo,
 )
 from protofission.triage.workbench.group_views import cluster_groups, subclass_groups
-from protofission.triage.workbench.groups import ModelRows
+from protofission.triage.workbench.groups import GroupEdits, ModelRows
 from protofission.triage.workbench.state import WorkbenchState
 
 NAMES = ("ash", "birch", "cedar")
@@ -45,13 +46,14 @@ class StubMaterial:
     """A material of made-up verdicts."""
 
     version: int = 0
+    known: int = len(NAMES)
 
     @property
     def model_rows(self) -> ModelRows:
         draw = np.random.default_rng(self.version)
         accepted = draw.random(IMAGES) < 0.5
         return ModelRows(
-            draw.integers(0, len(NAMES), IMAGES),
+            draw.integers(0, self.known, IMAGES),
             draw.integers(0, PARTS, IMAGES),
             accepted,
             np.where(accepted, -1, draw.integers(0, CLUSTERS, IMAGES)),
@@ -62,66 +64,59 @@ class StubMaterial:
         clusters = [f"novel {i}" for i in range(CLUSTERS)]
         return WorkbenchState.start(np.arange(LABELED) % 3, IMAGES, NAMES, parts, clusters)
 
-    def at(self, version: int, groups: object = None) -> StubMaterial:
-        return replace(self, version=version)
+    def at(self, version: int, groups: GroupEdits) -> StubMaterial:
+        return replace(self, version=version, known=len(groups.classes))
 
 
 def random_action(state: WorkbenchState, chance: random.Random) -> Action:
     """An action that fits the state mostly, with the images of groups filled in."""
     some = tuple(chance.sample(range(IMAGES), chance.choice((1, 1, 2, 12))))
     ids = sorted(state.classes)
-    one, other = chance.choice(ids), chance.choice(ids)
-    name = f"name {chance.randrange(30)}"
-    clusters, part = len(state.groups.cluster_names), chance.randrange(PARTS)
-    cluster = chance.randrange(clusters) if clusters else 0
-    open_rows = np.flatnonzero((state.label_of == UNLABELED) & ~state.drawn).tolist()
-    match chance.randrange(24):
-        case 0 | 1 | 2 | 3 | 4:
-            return Label(some, chance.choice([*ids, -1, None]), "grid")
-        case 5:
-            return Label(tuple(state.random_open.tolist()) or some, one, "random")
-        case 6:
-            return Skip(some)
-        case 7:
-            return ConfirmLabels(tuple(np.flatnonzero(state.label_of >= 0).tolist()[:3]) or some)
-        case 8:
-            return DrawRandom(tuple(chance.sample(open_rows, min(3, len(open_rows)))) or some)
-        case 9:
-            return AddClass(name)
-        case 10:
-            return RenameClass(one, name)
-        case 11:
-            return MergeClasses((one,), other if other != one else one + 1)
-        case 12:
-            return NameSubclass(one, part, name)
-        case 13:
-            return MergeSubclasses(one, (part,), (part + 1) % PARTS)
-        case 14:
-            return DissolveSubclasses(one) if chance.random() < 0.3 else NameCluster(cluster, name)
-        case 15:
-            groups = [own for own in subclass_groups(state, _rows(state), one) if len(own.rows)]
-            if not groups:
-                return AddClass(name)
-            own = chance.choice(groups)
-            return PromoteSubclass(own.class_id, own.number, name, tuple(own.rows.tolist()))
-        case 16 | 17 | 18:
-            return _cluster_action(state, chance, cluster, name)
-        case 19:
-            if chance.random() < 0.6:
-                return RevertRefit(state.version)
-            live = tuple(own.id for own in state.live_classes)[:3]
-            parts = tuple(tuple(f"part {i}" for i in range(PARTS)) for _ in live)
-            names = tuple(f"cluster {i}" for i in range(CLUSTERS))
-            return KeepRefit(state.newest_version + 1, live, parts, names)
-        case 20 | 21:
-            return Undo(state.undo_stack[-1] if state.undo_stack else 1)
-        case _:
-            return Redo(state.redo_stack[-1] if state.redo_stack else 1)
+    one, other, part = chance.choice(ids), chance.choice(ids), chance.randrange(PARTS)
+    name, cluster = f"name {chance.randrange(30)}", chance.randrange(CLUSTERS + 2)
+    left = np.flatnonzero((state.label_of == UNLABELED) & ~state.drawn).tolist()
+    labeled = np.flatnonzero(state.label_of >= 0).tolist()
+    makers: list[Callable[[], Action]] = [
+        lambda: Skip(some),
+        lambda: Label(tuple(state.random_open.tolist()) or some, one, "random"),
+        lambda: ConfirmLabels(tuple(labeled[:3]) or some),
+        lambda: DrawRandom(tuple(chance.sample(left, min(3, len(left)))) or some),
+        lambda: AddClass(name),
+        lambda: RenameClass(one, name),
+        lambda: MergeClasses((one,), other if other != one else one + 1),
+        lambda: NameSubclass(one, part, name),
+        lambda: MergeSubclasses(one, (part,), (part + 1) % PARTS),
+        lambda: DissolveSubclasses(one),
+        lambda: NameCluster(cluster, name),
+        lambda: MergeClusters((cluster,), (cluster + 1) % CLUSTERS),
+        lambda: _promotion(state, chance, one, name),
+        lambda: RevertRefit(state.version),
+        lambda: _refit(state),
+        *[lambda: Label(some, chance.choice([*ids, -1, None]), "grid")] * 6,
+        *[lambda: _cluster_action(state, chance, cluster, name)] * 3,
+        *[lambda: Undo(state.undo_stack[-1] if state.undo_stack else 1)] * 4,
+        *[lambda: Redo(state.redo_stack[-1] if state.redo_stack else 1)] * 3,
+    ]
+    return chance.choice(makers)()
+
+
+def _promotion(state: WorkbenchState, chance: random.Random, one: int, name: str) -> Action:
+    groups = [own for own in subclass_groups(state, _rows(state), one) if len(own.rows)]
+    if not groups:
+        return AddClass(name)
+    own = chance.choice(groups)
+    return PromoteSubclass(own.class_id, own.number, name, tuple(own.rows.tolist()))
+
+
+def _refit(state: WorkbenchState) -> Action:
+    live = tuple(own.id for own in state.live_classes)[:3]
+    parts = tuple(tuple(f"part {i}" for i in range(PARTS)) for _ in live)
+    names = tuple(f"cluster {i}" for i in range(CLUSTERS))
+    return KeepRefit(state.newest_version + 1, live, parts, names)
 
 
 def _rows(state: WorkbenchState) -> ModelRows:
-    rows = StubMaterial(state.version).model_rows
-    return replace(rows, classes=rows.classes % len(state.groups.classes))
+    return StubMaterial().at(state.version, state.groups).model_rows
 
 
 def _cluster_action(

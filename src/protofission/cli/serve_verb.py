@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,30 @@ HostNames = Annotated[
 ]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ServeLimits:
+    """Bounds of requests, of what waits, and of what is computed at once."""
+
+    body_megabytes: Whole = 32
+    """Most megabytes of a request."""
+    images: Whole = 64
+    """Most images of a request."""
+    megapixels: Whole = 50
+    """Most millions of pixels of an image."""
+    queue: Whole = 256
+    """Most images that wait; further requests are refused with 429."""
+    seconds: float = 30.0
+    """Most seconds of a request."""
+    batch: OptionalWhole = None
+    """Most images that are encoded together; by default as many as suit the encoder."""
+    threads: OptionalWhole = None
+    """Threads that encode; by default one per processor."""
+
+
+DEFAULT_LIMITS = ServeLimits()
+
+
 def serve(
     model: Path,
     /,
@@ -25,13 +50,7 @@ def serve(
     allow_remote: Flag = False,
     host_name: HostNames = (),
     token_file: OptionalPath = None,
-    body_megabytes: Whole = 32,
-    images: Whole = 64,
-    megapixels: Whole = 50,
-    queue: Whole = 256,
-    seconds: float = 30.0,
-    batch: OptionalWhole = None,
-    threads: OptionalWhole = None,
+    limits: ServeLimits = DEFAULT_LIMITS,
     allow_download: Flag = False,
 ) -> None:
     """Serve predictions by HTTP: POST /predict, GET /model, /health, /metrics, /openapi.json.
@@ -62,20 +81,6 @@ def serve(
     token_file
         File with a token that requests then need, as Authorization: Bearer TOKEN; by default the
         variable PROTOFISSION_TOKEN, if it is set.
-    body_megabytes
-        Most megabytes of a request.
-    images
-        Most images of a request.
-    megapixels
-        Most millions of pixels of an image.
-    queue
-        Most images that wait; further requests are refused with 429.
-    seconds
-        Most seconds of a request.
-    batch
-        Most images that are encoded together; by default as many as suit the encoder.
-    threads
-        Threads that encode; by default one per processor.
     allow_download
         Download the model's encoder from the hub if it is not on this machine; by default nothing
         is downloaded.
@@ -84,14 +89,14 @@ def serve(
     from protofission.web.serve.start import serve as run
 
     options = ServeOptions(
-        body_bytes=body_megabytes * MEGA,
-        images=images,
-        pixels=megapixels * MEGA,
-        queue=queue,
-        held_bytes=max(ServeOptions.held_bytes, body_megabytes * MEGA),
-        seconds=seconds,
-        batch=batch,
-        threads=threads,
+        body_bytes=limits.body_megabytes * MEGA,
+        images=limits.images,
+        pixels=limits.megapixels * MEGA,
+        queue=limits.queue,
+        held_bytes=max(ServeOptions.held_bytes, limits.body_megabytes * MEGA),
+        seconds=limits.seconds,
+        batch=limits.batch,
+        threads=limits.threads,
     )
     run(
         model,

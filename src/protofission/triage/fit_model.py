@@ -27,7 +27,7 @@ from protofission.core.progress import StageProgress
 from protofission.core.rng import step_rng
 from protofission.core.temperature import best_temperature, expected_calibration_error
 from protofission.data.image_sets import Labels
-from protofission.triage.calibrated_model import JUDGED_AT_ONCE, Verdicts, judge
+from protofission.triage.calibrated_model import JUDGED_AT_ONCE, REJECT, Verdicts, judge
 from protofission.triage.divisions import cluster_strangers, divide_classes
 from protofission.triage.fit_options import FitOptions
 from protofission.triage.fold_ensemble import FoldEnsemble
@@ -99,6 +99,7 @@ def fit_features(
     *,
     learn_from: Mask | None = None,
     calibrates: Mask | None = None,
+    strangers: Mask | None = None,
     parts: Mapping[int, int] | None = None,
     processes: int = 1,
     progress: StageProgress = lambda what, done, total: None,
@@ -112,6 +113,8 @@ def fit_features(
         calibrates: (L,): mask of the labels that may be held out: these set temperature and
             threshold, and choose between model and control; by default all. From the others models
             only learn: labels that somebody chose are not drawn like new images.
+        strangers: (U,): mask of the pool rows that somebody found to be of no class. Models are
+            told so (`fold_training`), and no class is divided by them.
         parts: the number of sub-classes of some classes; others have that of the options.
         processes: how many train, at most.
     """
@@ -122,8 +125,10 @@ def fit_features(
     rows = pool(learned) if len(learned) else labeled[:0]
     models = max(int(folds.max(initial=NO_FOLD)) + 1, 1)
     parts_of_pool = pool_parts(len(rows), models, options.seed)
-    data = FoldData(labeled, labels, folds, rows, parts_of_pool, calibrates)
-    chosen, guard, strangers = _train_and_guard(data, options, processes, progress)
+    told = np.zeros(pool_size, bool) if strangers is None else strangers
+    outside = pool(np.flatnonzero(told)) if told.any() else None
+    data = FoldData(labeled, labels, folds, rows, parts_of_pool, calibrates, outside)
+    chosen, guard, share = _train_and_guard(data, options, processes, progress)
     judging = partial(progress, "judging the pool")
     judging(0, 3)
     calibration = _calibrate(chosen, data, options)
@@ -131,9 +136,10 @@ def fit_features(
     ensemble = FoldEnsemble(chosen, sizes, says_novel=options.discover != 0)
     calibration.set_on(ensemble)
     first = judge(ensemble, _chunks(rows))
+    first.decisions[torch.from_numpy(told[learned])] = REJECT
     judging(1, 3)
     divided = divide_classes(labeled, labels, rows, first, options, parts)
-    clusters = cluster_strangers(labeled, labels, rows, first, strangers, options)
+    clusters = cluster_strangers(labeled, labels, rows, first, share, options)
     ensemble.parts, ensemble.clusters = divided.centers, clusters.centers
     judging(2, 3)
     numbers = np.array_split(np.arange(pool_size), max(-(-pool_size // JUDGED_AT_ONCE), 1))
@@ -154,7 +160,7 @@ def fit_features(
         parts=divided.counted,
         pool=verdicts,
         typicality=np.concatenate(typicality),
-        strangers=strangers,
+        strangers=share,
         duplicates=duplicates,
     )
 

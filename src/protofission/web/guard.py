@@ -44,6 +44,7 @@ SECURITY_HEADERS: tuple[Header, ...] = (
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 CLOSED: Header = (b"connection", b"close")
+FAILURE = "The server failed at this request; its log says why."
 MOST_DRAINED = 2**24
 """Most bytes of a body beyond its limit that are read and dropped, so that its sender hears why."""
 DRAIN_TIME = 2.0
@@ -111,10 +112,11 @@ class RequestGuard:
         except Exception as error:
             if body.refusal is None:
                 logger.exception("%s %s failed", scope["method"], printable(scope["path"]))
+                if send.finished:
+                    return
                 if send.started:
                     raise  # the connection is closed, so that nobody takes a half for the whole
-                sentence = "The server failed at this request; its log says why."
-                await send_error(send, 500, sentence, [CLOSED])
+                await send_error(send, 500, FAILURE, [CLOSED])
             elif send.started:
                 raise RefusedBodyError(body.refusal[1]) from error
         if body.refusal is not None and not send.started:
@@ -213,6 +215,8 @@ class GuardedAnswer:
         self._send = send
         self.started = False
         """Whether the status has been sent."""
+        self.finished = False
+        """Whether all of the body has been sent."""
 
     async def __call__(self, message: Message) -> None:
         """Send a message of an answer."""
@@ -224,6 +228,8 @@ class GuardedAnswer:
             if not any(name == b"cache-control" for name, _ in theirs):
                 theirs.append((b"cache-control", b"no-store"))
             message = {**message, "headers": [*theirs, *SECURITY_HEADERS]}
+        elif message["type"] == "http.response.body":
+            self.finished = not message.get("more_body", False)
         await self._send(message)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protofission.core.errors import InputError, printable
+from protofission.web.guard import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,7 @@ class AnswerError(Exception):
 
 
 def answer_in_sentences(app: Starlette) -> None:
-    """Make an application answer every refusal as {"error": "a sentence"}.
+    """Make an application answer every refusal and failure as {"error": "a sentence"}.
 
     An `InputError` is 400, an `AnswerError` its own status, a parameter that does not fit 422.
     """
@@ -62,6 +63,10 @@ def answer_in_sentences(app: Starlette) -> None:
         place = printable(".".join(map(str, first.get("loc", ()))))[:100]
         return answer(422, f"{place}: {printable(str(first.get('msg', 'not fit')))[:200]}.")
 
+    async def failed(_: Request, error: Exception) -> JSONResponse:
+        return answer(500, FAILURE)  # and Starlette raises the error again, for the guard to log
+
+    app.add_exception_handler(Exception, failed)
     app.add_exception_handler(AnswerError, refused)
     app.add_exception_handler(InputError, wrong_input)
     app.add_exception_handler(HTTPException, wrong_request)

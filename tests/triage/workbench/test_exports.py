@@ -135,10 +135,10 @@ def test_a_hundred_thousand_rows_are_tables_in_seconds(tmp_path: Path) -> None:
         for row in range(100_000)
     ]
     images = LabeledImages.of(many, ["cat"], [str(folder)])
-    for name in ("csv", "parquet", "list", "label-studio"):
+    for name in ("csv", "parquet", "list"):
         begun = time.process_time()
         done = export_images(images, tmp_path / name, name)
-        assert time.process_time() - begun < 20, name  # some 2 s on an idle core
+        assert time.process_time() - begun < 20, name  # 1 to 2 s
         assert done.images == 100_000
 
 
@@ -365,9 +365,11 @@ def test_hugging_face_s_folder_is_read_by_datasets(images: LabeledImages, tmp_pa
     done = export_images(images, tmp_path / "test train" / "out", "hugging-face")
     assert done.images == len(images.images)
     found = loaded(done.path, tmp_path / "cache")
+    # Labels first: the reader takes the types of all rows from the first ten megabytes.
+    shown = sorted(images.images, key=lambda image: image.label is None)
     assert found.column_names == ["image", *EXPORT_COLUMNS]
     assert str(found.features["label"].dtype) == "string"
-    for row, image in zip(found, images.images, strict=True):
+    for row, image in zip(found, shown, strict=True):
         assert row.pop("image").size == (8 + image.row,) * 2
         values = [unescape_text(v) if isinstance(v, str) else v for v in row.values()]
         assert values == table_cells(image, "relative")
@@ -472,7 +474,7 @@ def test_label_studio_s_own_library_takes_the_tasks(images: LabeledImages, tmp_p
     assert found["annotations"] == sum(i.source not in ("", "model") for i in images.images)
     assert found["predictions"] == sum(i.decision == "accept" for i in images.images)
     # The library decodes addresses as UTF-8, so a name that is none does not come through.
-    plain = [i for i in images.images if i.file.isprintable() or "\udcff" not in i.file]
+    plain = [i for i in images.images if "\udcff" not in i.file]
     assert found["files"] == [i.file for i in plain]
     labels = {i.row: "none of these" if i.none_of_these else i.label for i in images.images}
     assert found["converted"], found

@@ -324,12 +324,14 @@ def read_action(kind: str, content: Any) -> Action:
     """
     if kind not in ACTIONS:
         raise unknown("action", printable(str(kind))[:60], ACTIONS)
-    own, quick = ACTIONS[kind], _QUICK_CHECKS[kind]
+    own: Any = ACTIONS[kind]
+    quick = _QUICK_CHECKS[kind]
     if isinstance(content, dict):
         content = {**_DEFAULTS[kind], **content}
         if content.keys() == quick.keys() and all(quick[k](v) for k, v in content.items()):
-            plain = {k: tuple(v) if type(v) is list else v for k, v in content.items()}
-            return own(**plain)
+            content = {k: tuple(v) if type(v) is list else v for k, v in content.items()}
+            quickly: Action = own(**content)
+            return quickly
     found: Action = as_type(content, own, "")
     return found
 

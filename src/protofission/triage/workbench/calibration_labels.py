@@ -150,10 +150,8 @@ def _sentences(
         sets += f" and {of_draws:,} of images drawn at random" if of_draws else ""
         lines.append(f"Threshold and temperature are set by {sets} alone.")
     if chosen:
-        verb = "was chosen: it trains" if chosen == 1 else "were chosen: they train"
-        lines.append(
-            f"{_number(chosen, 'label')} {verb} the model and set{'s' * (chosen == 1)} none."
-        )
+        told = "was chosen, trains and sets" if chosen == 1 else "were chosen, train and set"
+        lines.append(f"{_number(chosen, 'label')} {told} neither.")
     if answered < len(given.queues):
         left = [queue for queue in given.queues if (given.label_of[queue] == UNLABELED).any()]
         waiting = np.unique(np.concatenate(left))

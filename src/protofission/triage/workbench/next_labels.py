@@ -25,10 +25,8 @@ from numpy.typing import NDArray
 
 from protofission.core.array_types import Floats, Ints
 from protofission.core.errors import require
-from protofission.core.records import NO_CLASS
+from protofission.triage.workbench.actions import NONE
 
-NONE_SUGGESTED = -1
-"""The suggestion for an image that is probably of no known class."""
 LEAST_WEIGHT = 0.1
 """What an image weighs, beside 1 of a known one, if it is surely a stranger."""
 LEVEL = 0.3
@@ -51,6 +49,8 @@ UNSURE = 0.5
 """The margin between two probabilities below which an image is called uncertain."""
 FAR = 0.5
 """The cosine to the nearest label below which an image is called unlike any."""
+PLAINNESS = 0.8
+"""By how much less it says that an image is typical: all that are chosen are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class NextImage:
 
     row: int
     suggestion: int
-    """The class that it probably is of, or NONE_SUGGESTED."""
+    """The class that it probably is of, or NONE."""
     probability: float
     """That this is so."""
     id_score: float
@@ -149,7 +149,7 @@ def choose_next(prospects: Prospects, number: int) -> list[NextImage]:
         found.append(
             NextImage(
                 row=int(order[row]),
-                suggestion=best if is_known else NONE_SUGGESTED,
+                suggestion=best if is_known else NONE,
                 probability=chance if is_known else float(1 - known[row]),
                 id_score=float(scores[row]),
                 reason=reason,
@@ -278,5 +278,6 @@ def _reasons(
     for values in (uncertain, threshold, unlike, typical):
         below = np.searchsorted(np.sort(values), values[places]) / len(values)
         ranks.append(np.where((values[places] < 0) & (values is not threshold), -1, below))
+    ranks[-1] *= PLAINNESS
     names = (UNCERTAIN, THRESHOLD, UNLIKE, TYPICAL)
     return [names[best] for best in np.argmax(ranks, 0).tolist()]

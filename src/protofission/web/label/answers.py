@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,6 +81,22 @@ def check_keys(body: dict[str, Any], *wanted: str) -> None:
         require(key in wanted, f"{printable(key)[:60]} is not known in the body.")
 
 
+@contextmanager
+def as_conflict() -> Iterator[None]:
+    """Refuse as a conflict, with 409: that something is not possible now is not asked wrongly."""
+    try:
+        yield
+    except InputError as error:
+        if _is_of_disk(error):
+            raise
+        raise AnswerError(409, str(error)) from None
+
+
+def _is_of_disk(error: BaseException) -> bool:
+    """Whether an error in words is of a disk: its cause is then SQLite's or the system's."""
+    return isinstance(error.__context__, sqlite3.Error | OSError)
+
+
 def picture_answer(request: Request, picture: Picture) -> Response:
     """A picture, or nothing where the browser has it."""
     return _tagged(request, picture.content, picture.kind, f'"{picture.version}"', KEPT_FOREVER)
@@ -115,9 +132,7 @@ def answer_errors(app: FastAPI) -> None:
     """Answer every error in one sentence of JSON."""
 
     async def refuse_input(_: Request, error: Exception) -> Response:
-        # A log that cannot be written says so as an InputError whose cause is SQLite's.
-        full = isinstance(error.__context__, sqlite3.Error | OSError)
-        return error_answer(507 if full else 400, str(error))
+        return error_answer(507 if _is_of_disk(error) else 400, str(error))
 
     async def refuse_values(_: Request, error: Exception) -> Response:
         wrong = error.errors()[0] if isinstance(error, RequestValidationError) else {}

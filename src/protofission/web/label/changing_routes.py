@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Response
 
-from protofission.core.errors import InputError, require, unknown
+from protofission.core.errors import require, unknown
 from protofission.system.json_files import as_type
 from protofission.triage.workbench.actions import ACTIONS, SplitCluster, read_action
-from protofission.web.label.answers import Body, check_keys, json_answer, screen_answer
+from protofission.triage.workbench.keeping import follow_version
+from protofission.web.label.answers import Body, as_conflict, check_keys, json_answer, screen_answer
 from protofission.web.label.desk import Desk
 from protofission.web.label.screens import overview, random_screen
-from protofission.web.sentences import AnswerError
 
 MOST_PARTS = 50
 """Most parts that a cluster is split into at a time."""
@@ -37,11 +37,11 @@ def changing_routes(desk: Desk) -> APIRouter:
 
     @router.post("/undo")
     def undo(body: Body) -> Response:
-        return done(desk, _step(desk.workbench.undo, body))
+        return done(desk, _step(desk, desk.workbench.undo, body))
 
     @router.post("/redo")
     def redo(body: Body) -> Response:
-        return done(desk, _step(desk.workbench.redo, body))
+        return done(desk, _step(desk, desk.workbench.redo, body))
 
     @router.post("/random")
     def draw(body: Body) -> Response:
@@ -73,15 +73,14 @@ def done(desk: Desk, number: int) -> Response:
     return json_answer(found, last_action=after["last_action"])
 
 
-def _step(change: Callable[[int | None], int], body: dict[str, Any]) -> int:
+def _step(desk: Desk, change: Callable[[int | None], int], body: dict[str, Any]) -> int:
     """Undo or redo; that there is nothing, or something else by now, is no fault of the request."""
     expected = body.pop("expected", None)
     check_keys(body)
     if expected is not None:
         as_type(expected, int, "expected")
-    try:
-        return change(expected)
-    except InputError as error:
-        if error.__context__ is not None:  # the log cannot be written
-            raise
-        raise AnswerError(409, str(error)) from None
+    with desk.versions:
+        with as_conflict():
+            number = change(expected)
+        follow_version(desk.workbench)
+    return number

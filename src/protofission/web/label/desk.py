@@ -10,10 +10,12 @@ import numpy as np
 
 from protofission.core.array_types import Floats, Ints
 from protofission.triage.prediction_table import escape_text
+from protofission.triage.workbench.actions import UNLABELED
 from protofission.triage.workbench.group_views import cluster_of_rows, subclass_of_rows
 from protofission.triage.workbench.groups import ModelRows
 from protofission.triage.workbench.material import Material
 from protofission.triage.workbench.state import WorkbenchState
+from protofission.triage.workbench.versions import read_record, version_folder
 from protofission.triage.workbench.workbench import Workbench
 from protofission.web.label.image_space import ImageSpace
 from protofission.web.label.row_sets import ImageTable, rows_of_set
@@ -54,7 +56,10 @@ class Desk:
         self.title = escape_text(material.model.name)
         self.refit_status: Callable[[], dict[str, Any]] = dict
         """The state of the refit in the background, as JSON values."""
+        self.versions = threading.Lock()
+        """Held while versions of the model change."""
         self._lock, self._space_lock = threading.Lock(), threading.Lock()
+        self._fitted: tuple[int, Ints] | None = None
         self._arrays: tuple[Material, ModelArrays] | None = None
         self._moment: Moment | None = None
         self._sets: dict[str, Ints] = {}
@@ -97,6 +102,19 @@ class Desk:
             if self._stability is None or not np.array_equal(self._stability[0], clusters):
                 self._stability = clusters, space.stability(clusters)
             return self._stability[1]
+
+    def fitted_labels(self, state: WorkbenchState, material: Material) -> Ints:
+        """(N,): the labels that the version in use was fitted to, as ids of classes then."""
+        found = self._fitted
+        if found is None or found[0] != state.version:
+            labels = np.full(self.number, UNLABELED)
+            labels[: material.num_labeled] = material.labels
+            if state.version > 0:
+                record = read_record(version_folder(material.model, state.version))
+                labels[:] = UNLABELED
+                labels[list(record.rows)] = np.array(record.classes)[list(record.labels)]
+            self._fitted = found = state.version, labels
+        return found[1]
 
     def now(self) -> Moment:
         """The state after the last action, with the facts of all images in it."""

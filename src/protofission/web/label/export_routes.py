@@ -19,7 +19,7 @@ from protofission.system.new_outputs import free_path
 from protofission.system.plain_files import open_plain
 from protofission.triage.workbench.exports import EXPORTS, MissingImagesError, export_images
 from protofission.triage.workbench.exports.export_format import PathStyle
-from protofission.triage.workbench.exports.labeled_images import LabelChoice
+from protofission.triage.workbench.exports.labeled_images import LabelChoice, labeled_images
 from protofission.triage.workbench.log import WORKBENCH_FOLDER
 from protofission.web.label.answers import Body, check_keys, json_answer
 from protofission.web.label.desk import Desk
@@ -89,8 +89,6 @@ def _export(desk: Desk, folder: Path, body: dict[str, Any]) -> dict[str, Any]:
     what: LabelChoice = as_type(body["what"], LabelChoice, "what")  # type: ignore[arg-type]
     usual = "absolute" if form == "list" else "relative"
     paths: PathStyle = as_type(body["paths"] or usual, PathStyle, "paths")  # type: ignore[arg-type]
-    from protofission.triage.workbench.exports.labeled_images import labeled_images
-
     state, material = desk.workbench.now
     done = export_images(
         labeled_images(material, state, what),

@@ -84,11 +84,11 @@ def _serve(
 
     with (
         Workbench.open(model, labeled, pool) as workbench,
-        closing(ServerParts(workbench)) as parts,
+        closing(ServerParts(workbench, labeled, pool)) as parts,
         quiet_pillow(),  # for the whole process: filters of warnings are of all threads
     ):
         guarded = RequestGuard(Door(parts.app, access), rules_for(host))
-        run_server(guarded, listener, started=started, stopping=parts.stop)
+        run_server(guarded, listener, started=started)
 
 
 def rules_for(host: str) -> GuardRules:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response
 from protofission.core.errors import require
 from protofission.web.label.answers import Body, check_keys, json_answer, screen_answer
 from protofission.web.label.desk import Desk
+from protofission.web.label.next_screen import next_screen
 from protofission.web.label.problems import problems_screen
 from protofission.web.label.row_sets import check_rows, image_lines
 from protofission.web.label.screens import (
@@ -91,6 +92,10 @@ def _screen_routes(desk: Desk) -> APIRouter:
         rows, cosines = desk.space.similar(row, n)
         pairs = zip(rows.tolist(), np.round(cosines, 5).tolist(), strict=True)
         return json_answer([{"row": near, "cosine": cosine} for near, cosine in pairs])
+
+    @router.get("/next")
+    def next_images(n: Annotated[int, Query(ge=1, le=100)] = 12) -> Response:
+        return json_answer(next_screen(desk, n))
 
     @router.get("/problems")
     def problems() -> Response:

@@ -209,8 +209,7 @@ def _rounded(values: Floats) -> list[float | None]:
 
 def check_rows(rows: Sequence[int], number: int) -> Ints:
     """Rows as an array, refused if one is not among `number` images."""
-    found = np.array(rows, np.int64)
-    wrong = found[(found < 0) | (found >= number)]
-    if len(wrong):
-        raise InputError(f"There is no image {wrong[0]}: rows run from 0 to {number - 1}.")
-    return found
+    for row in rows:
+        if not 0 <= row < number:
+            raise InputError(f"There is no image {row}: rows run from 0 to {number - 1}.")
+    return np.array(rows, np.int64)

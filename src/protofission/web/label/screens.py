@@ -14,7 +14,6 @@ from protofission.triage.calibrated_model import ACCEPT, DECISIONS, NOVEL, REJEC
 from protofission.triage.workbench.action_words import describe
 from protofission.triage.workbench.actions import NONE, UNLABELED
 from protofission.triage.workbench.group_views import cluster_groups, subclass_groups
-from protofission.triage.workbench.material import Material
 from protofission.triage.workbench.state import WorkbenchState
 from protofission.web.label.desk import Desk
 from protofission.web.label.row_sets import (
@@ -49,7 +48,7 @@ def overview(desk: Desk) -> dict[str, Any]:
         "strangers": _text(card, "pool", "strangers"),
         "findings": list((card.get("data") or {}).get("findings") or ()),
         "classes": _classes(state, table),
-        "changed": _changed(state, material),
+        "changed": _changed(state, desk.fitted_labels(state, material)),
         "refit": desk.refit_status(),
         "can_undo": None if undo is None else describe(state, undo[1]),
         "can_redo": None if redo is None else describe(state, redo[1]),
@@ -111,13 +110,21 @@ def _classes(state: WorkbenchState, table: ImageTable) -> list[dict[str, Any]]:
     ]
 
 
-def _changed(state: WorkbenchState, material: Material) -> str | None:
-    """A sentence on what changed since the first fit; None if nothing did."""
-    before = np.full(state.num_images, UNLABELED)
-    before[: state.num_labeled] = material.labels
-    merges = np.array([state.resolve(own) for own in range(len(material.class_names))])
-    before[: state.num_labeled] = merges[material.labels]
-    moved = int((before != state.label_of).sum())
+def _changed(state: WorkbenchState, fitted: Ints) -> str | None:
+    """A sentence on what changed since the model was fitted; None if nothing did.
+
+    Args:
+        fitted: (N,) the labels that it was fitted to; "none of these" is not among them.
+    """
+    ids = np.arange(max(state.classes, default=-1) + 1)
+    final = np.array([state.resolve(own) if own in state.classes else own for own in ids.tolist()])
+    before = np.where(fitted >= 0, final[np.maximum(fitted, 0)], UNLABELED)
+    now = (
+        np.where(state.label_of == NONE, UNLABELED, state.label_of)
+        if state.version
+        else (state.label_of)
+    )
+    moved = int((before != now).sum())
     known = {state.resolve(own) for own in state.groups.classes}
     new = sum(own.id not in known for own in state.live_classes)
     merged = len(state.groups.classes) - len(known)
@@ -128,7 +135,7 @@ def _changed(state: WorkbenchState, material: Material) -> str | None:
         parts.append(f"{new} new class{'es' * (new != 1)}")
     if merged:
         parts.append(f"{merged} class{'es' * (merged != 1)} merged")
-    return f"Since the first fit: {', '.join(parts)}." if parts else None
+    return f"Since the model was fitted: {', '.join(parts)}." if parts else None
 
 
 def class_screen(desk: Desk, class_id: int) -> dict[str, Any]:

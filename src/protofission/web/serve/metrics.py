@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from protofission.web.asgi import Application, Message, Receive, Scope, Send
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+TIME_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+BATCH_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATM = "/proc/self/statm"
 """The kernel's word on the memory of this process, on Linux."""
@@ -52,8 +52,10 @@ class ServeMetrics:
         self._lock, self._paths, self._facts = threading.Lock(), frozenset(paths), dict(facts)
         self._requests: Counter[tuple[str, int]] = Counter()
         self._images: Counter[str] = Counter()
-        self._seconds = {path: CountedValues(SECONDS) for path in sorted(self._paths | {"other"})}
-        self._batches, self._in_flight, self._begun = CountedValues(SIZES), 0, time.time()
+        self._seconds = {
+            path: CountedValues(TIME_BOUNDS) for path in sorted(self._paths | {"other"})
+        }
+        self._batches, self._in_flight, self._begun = CountedValues(BATCH_BOUNDS), 0, time.time()
         self.queue: Callable[[], int] = lambda: 0
         """The number of images that wait."""
 

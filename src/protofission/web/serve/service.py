@@ -150,7 +150,7 @@ class PredictionService:
 
     def _queue_full(self) -> AnswerError:
         return AnswerError(
-            429, f"{self._queue.waiting:,} images wait already: ask again in a moment.", RETRY
+            429, f"The queue of {self.options.queue:,} images is full: ask again.", RETRY
         )
 
 

@@ -3,7 +3,7 @@
 Copies are named by the numbers of their rows: a word such as "test" in a name would make a split of
 it. `metadata.jsonl` has the original path and the label of each; texts have the escapes of
 predictions. Its reader takes texts that are all dates for dates, so names that are dates are
-refused.
+refused; and the types of columns from the first rows, so images with a label come first.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 
 from PIL import Image
 
@@ -22,6 +23,7 @@ from protofission.triage.prediction_table import escape_text
 from protofission.triage.workbench.exports.csv_table import EXPORT_COLUMNS, cells_of
 from protofission.triage.workbench.exports.export_format import ExportFormat, ExportTask
 from protofission.triage.workbench.exports.image_files import read_images
+from protofission.triage.workbench.exports.labeled_images import LabeledImage
 
 SUFFIXES_OF = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif"} | {
     "MPO": ".jpg",
@@ -42,9 +44,10 @@ def write(task: ExportTask) -> None:
                 not _DATE.fullmatch(name),
                 f"Hugging Face's reader takes the name {name!r} for a date: give it another name.",
             )
+    ordered = replace(task, images=task.images.order_by(_count_missing))
     (task.place / "images").mkdir()
     with (task.place / "metadata.jsonl").open("w", encoding="ascii") as table, quiet_pillow():
-        for image, content in read_images(task):
+        for image, content in read_images(ordered):
             try:
                 suffix = _suffix(image.path, content)
             except RefusedError as refusal:
@@ -59,6 +62,11 @@ def write(task: ExportTask) -> None:
             )
             values = dict(zip(EXPORT_COLUMNS, cells, strict=True))
             table.write(json.dumps({"file_name": copy, **values}, allow_nan=False) + "\n")
+
+
+def _count_missing(image: LabeledImage) -> int:
+    """The values that an image lacks: the reader takes types from the first rows."""
+    return [image.label, image.probability, image.id_score].count(None)
 
 
 def _suffix(path: str, content: bytes) -> str:

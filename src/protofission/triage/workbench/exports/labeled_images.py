@@ -85,6 +85,10 @@ class LabeledImages:
         """The same with some images only."""
         return replace(self, images=tuple(filter(wanted, self.images)))
 
+    def order_by(self, key: Callable[[LabeledImage], int]) -> LabeledImages:
+        """The same in another order; images that are equal in it keep theirs."""
+        return replace(self, images=tuple(sorted(self.images, key=key)))
+
     @classmethod
     def of(
         cls, images: Iterable[LabeledImage], class_names: Iterable[str], folders: Iterable[str]
