@@ -430,3 +430,23 @@ def test_ten_thousand_images_scroll_with_few_tiles(
     context.close()
     server.stop()
     shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_a_refit_is_compared_and_kept_or_undone(window: Window) -> None:
+    window.open("images/decision:accept")
+    before = window.labels()
+    window.press("Space", "ArrowRight", "Space", "Enter")
+    window.says("Labeled 2 images as")
+    window.press("g", "r")
+    window.page.locator("button", has_text="Refit now").click()
+    keep = window.page.locator("button", has_text="Keep the new model")
+    keep.wait_for(timeout=60_000)
+    assert "right on held-out labels" in window.page.locator("table").inner_text()
+    window.press("Enter")
+    window.says("The new model is kept")
+    assert window.get("/api/overview")["version"] == 1
+    window.press("z")
+    window.says("Undone: ")
+    assert window.get("/api/overview")["version"] == 0
+    window.press("z", "z")
+    window.wait_for_labels(**before)
