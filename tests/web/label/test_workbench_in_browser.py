@@ -273,6 +273,7 @@ def test_the_random_queue_shows_no_suggestion(window: Window) -> None:
     window.page.locator(".progress-line", has_text="3 of 30 images answered").wait_for()
     window.press("z", "z", "z", "z")
     window.page.locator("button", has_text="Draw 30 images at random").wait_for()
+    window.wait_for_labels(**before)
 
 
 def test_similar_images_and_what_they_were_called(window: Window) -> None:
@@ -440,7 +441,7 @@ def test_a_refit_is_compared_and_kept_or_undone(window: Window) -> None:
     window.press("g", "r")
     window.page.locator("button", has_text="Refit now").click()
     keep = window.page.locator("button", has_text="Keep the new model")
-    keep.wait_for(timeout=60_000)
+    keep.wait_for(timeout=240_000)
     assert "right on held-out labels" in window.page.locator("table").inner_text()
     window.press("Enter")
     window.says("The new model is kept")

@@ -100,6 +100,12 @@ export class NextScreen extends QueueScreen {
       { text: hint.why, kind: "more" }];
   }
 
+  /** Why an image is asked for, in full. */
+  reasons(record) {
+    const hint = this.hints.get(record.row);
+    return hint ? [["Asked since", hint.why]] : [];
+  }
+
   async fill() {
     const found = await get(`/api/next?n=${Math.min(100, 2 * batchSize(this.grid) + this.waiting.length)}`);
     for (const hint of found) {
