@@ -1,6 +1,6 @@
 /** What the page knows of the model and its images, and the one way to change it. */
 
-import { get, latest, post } from "./api.js";
+import { get, post } from "./api.js";
 import { fail, toast } from "./notices.js";
 
 export const NONE = -1;
@@ -194,7 +194,7 @@ class Store extends EventTarget {
       if (!document.hidden && !this.saving) {
         try {
           const { last_action: last } = await get("/api/last");
-          if (last !== this.last && !this.saving) {
+          if (last > this.last && !this.saving) {
             await this.refresh();
             toast("Another window changed something: this one shows it now.");
           }
@@ -203,7 +203,6 @@ class Store extends EventTarget {
       setTimeout(look, POLL);
     };
     setTimeout(look, POLL);
-    return latest;
   }
 }
 
