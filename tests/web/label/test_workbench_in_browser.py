@@ -159,9 +159,7 @@ def test_a_lasso_on_the_map_selects_and_so_do_the_keys(window: Window) -> None:
     window.page.wait_for_selector(".map-scroller .tile")
     window.press("Escape")
     window.page.locator(".legend .group").first.click()
-    window.page.wait_for_function(
-        "/^\\d+ image/.test(document.querySelector('#bar strong').textContent)"
-    )
+    window.page.wait_for_function("() => /^\\d+ image/.test(document.querySelector('#bar strong').textContent)")
     window.press("Escape")
     window.page.locator("canvas").focus()
     window.press(*["]"] * 8, "Space")
@@ -181,30 +179,20 @@ def test_clusters_are_named_split_merged_promoted_and_thrown_out(window: Window)
     cards = window.page.locator(".cluster h2")
     window.press("r")
     window.type("a kind of tree")
-    window.page.wait_for_function(
-        "document.querySelector('.cluster h2').textContent === 'a kind of tree'"
-    )
+    window.page.wait_for_function("() => document.querySelector('.cluster h2').textContent === 'a kind of tree'")
     window.press("x")
     window.page.locator("dialog .choice").first.click()
     window.says("Split a cluster into 2")
-    window.page.wait_for_function(
-        f"document.querySelectorAll('.cluster h2').length === {len(clusters) + 1}"
-    )
+    window.page.wait_for_function(f"() => document.querySelectorAll('.cluster h2').length === {len(clusters) + 1}")
     window.press("z")
     window.says("Undone: ")
-    window.page.wait_for_function(
-        f"document.querySelectorAll('.cluster h2').length === {len(clusters)}"
-    )
+    window.page.wait_for_function(f"() => document.querySelectorAll('.cluster h2').length === {len(clusters)}")
     if len(clusters) > 1:
         window.press("Space", "ArrowRight", "Space", "m")
         window.says("Merged 2 clusters")
-        window.page.wait_for_function(
-            f"document.querySelectorAll('.cluster h2').length === {len(clusters) - 1}"
-        )
+        window.page.wait_for_function(f"() => document.querySelectorAll('.cluster h2').length === {len(clusters) - 1}")
         window.press("z")
-        window.page.wait_for_function(
-            f"document.querySelectorAll('.cluster h2').length === {len(clusters)}"
-        )
+        window.page.wait_for_function(f"() => document.querySelectorAll('.cluster h2').length === {len(clusters)}")
     cards.first.locator("xpath=ancestor::article").focus()
     window.press("j")
     window.wait_for_labels(none=before["none"] + size)
@@ -285,6 +273,7 @@ def test_the_random_queue_shows_no_suggestion(window: Window) -> None:
     window.page.locator(".progress-line", has_text="3 of 30 images answered").wait_for()
     window.press("z", "z", "z", "z")
     window.page.locator("button", has_text="Draw 30 images at random").wait_for()
+    window.wait_for_labels(**before)
 
 
 def test_similar_images_and_what_they_were_called(window: Window) -> None:
@@ -388,7 +377,7 @@ def test_a_killed_server_is_told_and_undo_works_after_the_next_start(
     server.stop(signal.SIGKILL)
     window.press("1")
     window.page.locator("#banner", has_text="does not answer").wait_for()
-    window.page.wait_for_function("document.querySelectorAll('.tile .line.labeled').length === 2")
+    window.page.wait_for_function("() => document.querySelectorAll('.tile .line.labeled').length === 2")
     again = Served(model, server.port)
     window.page.goto(again.entry)
     window.open("overview")
@@ -442,3 +431,23 @@ def test_ten_thousand_images_scroll_with_few_tiles(
     context.close()
     server.stop()
     shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_a_refit_is_compared_and_kept_or_undone(window: Window) -> None:
+    window.open("images/decision:accept")
+    before = window.labels()
+    window.press("Space", "ArrowRight", "Space", "Enter")
+    window.says("Labeled 2 images as")
+    window.press("g", "r")
+    window.page.locator("button", has_text="Refit now").click()
+    keep = window.page.locator("button", has_text="Keep the new model")
+    keep.wait_for(timeout=240_000)
+    assert "right on held-out labels" in window.page.locator("table").inner_text()
+    window.press("Enter")
+    window.says("The new model is kept")
+    assert window.get("/api/overview")["version"] == 1
+    window.press("z")
+    window.says("Undone: ")
+    assert window.get("/api/overview")["version"] == 0
+    window.press("z", "z")
+    window.wait_for_labels(**before)

@@ -8,8 +8,6 @@ export class Refusal extends Error {
 }
 
 export const connection = new EventTarget();
-/** The number of the last action in the log, as the last answer told it. */
-export const latest = { action: null };
 let there = true;
 
 /** Tell everybody whether the server answers, and if not, why it seems so. */
@@ -40,8 +38,6 @@ async function ask(path, options = {}) {
     throw new Refusal(sentence, answer.status);
   }
   notice(true);
-  const last = answer.headers.get("X-Last-Action");
-  if (last !== null) latest.action = Number(last);
   if (!answer.ok) {
     throw new Refusal(body?.error ?? `The server answered with ${answer.status}.`, answer.status);
   }

@@ -26,7 +26,7 @@ function facts(record, blind) {
 }
 
 /** The picture and the facts of a record. */
-export function details(record, more = [], blind = false) {
+export function details(record, more = [], blind = false, about = []) {
   if (!record) return [h("p.empty", {}, "No image.")];
   const image = h("img", { src: `/image/${record.row}`, alt: fileName(record.name) });
   image.addEventListener("error", () => { image.replaceWith(h("p.lost", {}, "The file is gone or cannot be read.")); });
@@ -34,7 +34,7 @@ export function details(record, more = [], blind = false) {
   const frame = h("div.frame", {}, image);
   frame.style.backgroundImage = `url("/thumb/${record.row}")`;
   image.addEventListener("load", () => { frame.style.backgroundImage = ""; });
-  return [frame, h("p.path", {}, record.name), h("dl", {}, facts(record, blind)),
+  return [frame, h("p.path", {}, record.name), h("dl", {}, facts(record, blind), about.map(([title, words]) => h("div", {}, h("dt", {}, title), h("dd", {}, words)))),
     h("div.buttons", {},
       button("Similar", () => { location.hash = `#/similar/${record.row}`; }, { key: "F" }), ...more)];
 }
@@ -54,7 +54,7 @@ export class Inspector {
     if (state === this.shown) return;
     this.shown = state;
     refill(this.element, record
-      ? [...details(record, [button("Closely", () => lookClosely(this.screen), { key: "V" })], this.screen.blind)]
+      ? [...details(record, [button("Closely", () => lookClosely(this.screen), { key: "V" })], this.screen.blind, this.screen.reasons?.(record))]
       : [h("p.empty", {}, "The framed image is shown here.")]);
   }
 }
@@ -70,7 +70,7 @@ export function lookClosely(screen) {
     const state = JSON.stringify(record ?? null);
     if (box.dataset.state === state) return;
     box.dataset.state = state;
-    refill(box, h("button.close", { "aria-label": "Close", onclick: () => box.close(), autofocus: true }, "×"), ...details(record, [], screen.blind));
+    refill(box, h("button.close", { "aria-label": "Close", onclick: () => box.close(), autofocus: true }, "×"), ...details(record, [], screen.blind, screen.reasons?.(record)));
   };
   const grid = screen.grid;
   grid.addEventListener("active", draw);

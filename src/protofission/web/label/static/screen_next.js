@@ -58,15 +58,12 @@ class QueueScreen extends ImageScreen {
     const single = !this.selection.size && rows.length === 1;
     this.selection.clear();
     const from = single ? this.grid.active : -1;
-    setTimeout(() => {
-      if (!this.grid) return;
-      const places = this.grid.rows.map((_, place) => place);
-      const open = places.filter((place) => isOpen(this.grid.rows[place]));
-      const next = open.find((place) => place > from) ?? open[0];
-      if (next === undefined) this.finished();
-      else this.grid.go(next);
-      this.progress();
-    });
+    const places = this.grid.rows.map((_, place) => place);
+    const open = places.filter((place) => isOpen(this.grid.rows[place]));
+    const next = open.find((place) => place > from) ?? open[0];
+    if (next === undefined) this.finished();
+    else this.grid.go(next);
+    this.progress();
   }
 
   show(rows) {
@@ -101,6 +98,12 @@ export class NextScreen extends QueueScreen {
     if (!hint) return [verdict(record)];
     return [{ text: `${hint.suggestion === NONE ? "none of these" : store.className(hint.suggestion)}?`, share: hint.suggestion === NONE ? null : hint.probability, kind: "suggested" },
       { text: hint.why, kind: "more" }];
+  }
+
+  /** Why an image is asked for, in full. */
+  reasons(record) {
+    const hint = this.hints.get(record.row);
+    return hint ? [["Asked since", hint.why]] : [];
   }
 
   async fill() {
@@ -204,7 +207,7 @@ export class RandomScreen extends QueueScreen {
     [this.grid] = this.grids;
     this.place = h("div");
     refill(this.root, tabs(true), head("At random",
-      "Images drawn by lot before anybody looked. Only their labels are like those of new images, so only they may sharpen the guarantee. No suggestion is shown, so that the answer is yours.",
+      "Images drawn by lot before anybody looked. Only such labels may sharpen the guarantee, and only when all of a draw are answered. No suggestion is shown: the answer is yours.",
       [this.bar]), this.place);
     await this.reload();
   }
@@ -226,7 +229,7 @@ export class RandomScreen extends QueueScreen {
     const more = button(order.length ? `Draw ${DRAW} more` : `Draw ${DRAW} images at random`, () => this.draw(), { class: order.length ? "" : "first" });
     refill(this.place,
       order.length ? h("div.with-inspector", {}, this.grid.element, this.inspector.element) : h("p.empty", {}, "No image has been drawn yet. "),
-      h("p.after", {}, more, order.length ? null : h("small", {}, " You answer them with the keys, all of them if you can: left-out hard ones would make the guarantee too kind.")));
+      h("p.after", {}, more, order.length ? null : h("small", {}, " Answer all of them, by the keys: left-out hard ones would make the guarantee too kind, so a draw counts when none is left.")));
     this.show(shown);
     this.drawGrids();
     if (order.length) this.grid.element.focus({ preventScroll: true });

@@ -1,21 +1,27 @@
 /** Refit: train again on the labels of now, compare with before, keep it or go back. */
 
 import { get, post } from "./api.js";
-import { button, h, number, refill } from "./dom.js";
+import { thumb } from "./cards.js";
+import { button, count, h, number, percent, refill } from "./dom.js";
 import { fail, say, toast } from "./notices.js";
 import { Screen, head } from "./screen.js";
 import { store } from "./store.js";
 
 const POLL = 700;
-const WORDS = { accuracy: "right on held-out labels", kept: "known images that are kept", threshold: "threshold", accepted: "accepted",
-  rejected: "rejected", novel: "novel", labels: "labels", classes: "classes", auroc: "AUROC, known against strange", images: "images judged" };
-const SHARES = new Set(["accuracy", "kept", "auroc", "strangers", "share"]);
+const SHOWN = 12;
+const WORDS = { accuracy: "right on held-out labels", kept: "of known images drawn at random, kept", above: "labels that score above an image of the pool",
+  labels: "held-out labels", random: "of them drawn at random" };
+const SHARES = new Set(["accuracy", "kept", "above"]);
+const MOVED = [["accepted", "Newly accepted"], ["rejected", "Newly rejected"], ["renamed", "Of another class now"]];
 
-function shown(key, value) {
+function shown(key, side) {
+  const value = side?.[key];
   if (value === null || value === undefined) return "–";
   if (typeof value !== "number") return String(value);
-  if (SHARES.has(key) || (value > 0 && value < 1 && key !== "threshold")) return `${(100 * value).toFixed(1)} %`;
-  return Number.isInteger(value) ? number(value) : value.toFixed(3);
+  if (!SHARES.has(key)) return Number.isInteger(value) ? number(value) : value.toFixed(3);
+  const range = side[`${key}_interval`];
+  const low = range ? ` (${percent(range[0])} to ${percent(range[1])})` : "";
+  return [`${(100 * value).toFixed(1)}\u00a0%`, low ? h("small", {}, low) : null];
 }
 
 function difference(key, before, after) {
@@ -61,6 +67,15 @@ export class RefitScreen extends Screen {
     }
   }
 
+  async stop() {
+    try {
+      await post("/api/refit/stop", {});
+      await this.look();
+    } catch (error) {
+      fail(error);
+    }
+  }
+
   async decide(path, sentence) {
     try {
       const { overview } = await post(path, {});
@@ -85,7 +100,8 @@ export class RefitScreen extends Screen {
       parts.push(h("section.running", {}, h("p.stage", {}, status.stage ? `${status.stage} …` : "Starting …"),
         h("progress", { max: "1", ...(part === null ? {} : { value: part }), "aria-label": "Progress of the refit" }),
         h("p.facts", {}, status.total ? `${number(status.done)} of ${number(status.total)}` : ""),
-        h("p.note", {}, "You can go on labeling: what you answer now is for the next refit.")));
+        h("p.note", {}, "You can go on labeling: what you answer now is for the next refit."),
+        button("Stop", () => this.stop(), { key: "Esc" })));
     }
     if (status.error) parts.push(h("p.wrong-note", { role: "alert" }, status.error));
     if (status.result && !status.running) parts.push(this.result(status));
@@ -106,16 +122,22 @@ export class RefitScreen extends Screen {
       keys.length ? h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Before and after" }, h("table.compare", {},
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "on the same held-out labels"), ["before", "after", "change"].map((word) => h("th", { scope: "col" }, word)))),
         h("tbody", {}, keys.map((key) => h("tr", {}, h("th", { scope: "row" }, WORDS[key] ?? key.replaceAll("_", " ")),
-          h("td", {}, shown(key, before?.[key])), h("td", {}, shown(key, after?.[key])), h("td", {}, difference(key, before?.[key], after?.[key]))))))) : null,
+          h("td", {}, shown(key, before)), h("td", {}, shown(key, after)), h("td", {}, difference(key, before?.[key], after?.[key]))))))) : null,
       result.moved?.length ? h("details", { open: result.moved.length < 12 }, h("summary", {}, `Names: ${number(result.moved.length)} to note`),
         h("ul", {}, result.moved.map((line) => h("li", {}, line)))) : null,
+      MOVED.filter(([key]) => result.images?.[key]?.count).map(([key, title]) => h("section.moved", {}, h("h3", {}, `${title}: ${count(result.images[key].count, "image")}`),
+        h("div.small-thumbs", { "aria-hidden": "true" }, result.images[key].rows.slice(0, SHOWN).map((row) => thumb(row))))),
       waiting ? h("div.buttons", {}, button("Keep the new model", () => this.decide("/api/refit/keep", "The new model is kept."), { key: "Enter", class: "first" }),
         button("Go back", () => this.decide("/api/refit/revert", "The refit is thrown away; the model is as before."), { key: "Esc" })) : null);
   }
 
   key(key) {
     const { status } = this;
-    if (!status || status.running) return false;
+    if (!status) return false;
+    if (status.running) {
+      if (key === "Escape") this.stop();
+      return key === "Escape";
+    }
     if (key === "Enter") {
       if (status.waiting) this.decide("/api/refit/keep", "The new model is kept.");
       else this.start();

@@ -1,6 +1,6 @@
 /** What the page knows of the model and its images, and the one way to change it. */
 
-import { get, latest, post } from "./api.js";
+import { get, post } from "./api.js";
 import { fail, toast } from "./notices.js";
 
 export const NONE = -1;
@@ -88,16 +88,16 @@ class Store extends EventTarget {
     this.tell("records", [...before.keys()]);
   }
 
-  /** Send one change after the other, so that the log has the order of the keys. */
-  #send(path, body) {
+  /** Do one thing after the other, so that the log and the undo have the order of the keys. */
+  #enqueue(run) {
     this.saving += 1;
     this.tell("saving");
-    const answer = this.#queue.then(() => post(path, body));
-    this.#queue = answer.catch(() => null);
-    return answer.finally(() => {
+    const done = this.#queue.then(run).finally(() => {
       this.saving -= 1;
       this.tell("saving");
     });
+    this.#queue = done.catch(() => null);
+    return done;
   }
 
   /**
@@ -107,11 +107,13 @@ class Store extends EventTarget {
   async act(kind, content, { rows = [], changes = {}, said = "", path = "/api/actions", group = null } = {}) {
     const before = this.#patch(rows, changes);
     try {
-      const body = path === "/api/actions" ? { kind, content } : content;
-      const { id, overview } = await this.#send(path, body);
-      this.done.push({ id, rows, before, changes, group });
-      this.undone = [];
-      this.takeOverview(overview);
+      const id = await this.#enqueue(async () => {
+        const answer = await post(path, path === "/api/actions" ? { kind, content } : content);
+        this.done.push({ id: answer.id, rows, before, changes, group });
+        this.undone = [];
+        this.takeOverview(answer.overview);
+        return answer.id;
+      });
       if (said) toast(said, { action: { text: "Undo", key: "Z", run: () => this.undo() } });
       if (!rows.length) this.tell("reload");
       return id;
@@ -124,44 +126,50 @@ class Store extends EventTarget {
   }
 
   undo() {
-    return this.#step("/api/undo", "Undone", this.overview?.can_undo, this.done, this.undone);
+    return this.#step(true);
   }
 
   redo() {
-    return this.#step("/api/redo", "Done again", this.overview?.can_redo, this.undone, this.done);
+    return this.#step(false);
   }
 
   /** Undo or redo one action, or all that one key did together. */
-  async #step(path, word, what, from, to) {
-    const back = path === "/api/undo";
-    if (!what && !this.saving) return toast(back ? "There is nothing to undo." : "There is nothing to do again.");
-    const group = from.at(-1)?.group ?? null;
-    const rows = [];
+  async #step(back) {
     try {
-      let steps = 0;
-      do {
-        const meant = from.at(-1);
-        const { overview } = await this.#send(path, meant ? { expected: meant.id } : {});
-        const known = from.pop();
-        if (known) {
-          await this.#replay(known, back);
-          rows.push(...known.rows);
-          to.push(known);
-        }
-        steps += 1;
-        this.takeOverview(overview);
-      } while (group !== null && from.at(-1)?.group === group);
-      const text = steps > 1 ? `${steps} changes that one key made` : what ?? "the last change";
-      toast(`${word}: ${text}.`, back
-        ? { action: { text: "Redo", key: "Shift+Z", run: () => this.redo() } }
-        : { action: { text: "Undo", key: "Z", run: () => this.undo() } });
+      const { words, rows } = await this.#enqueue(() => this.#takeStep(back));
+      if (!words) {
+        toast(back ? "There is nothing to undo." : "There is nothing to do again.");
+        return;
+      }
+      toast(`${back ? "Undone" : "Done again"}: ${words}.`, { action: back
+        ? { text: "Redo", key: "Shift+Z", run: () => this.redo() } : { text: "Undo", key: "Z", run: () => this.undo() } });
       this.tell("stepped", { rows, back });
       if (!rows.length) this.tell("reload");
     } catch (error) {
       fail(error);
       if (error.status === 409) this.refresh().catch(() => null);
     }
-    return null;
+  }
+
+  async #takeStep(back) {
+    const words = back ? this.overview?.can_undo : this.overview?.can_redo;
+    if (!words) return { words: null, rows: [] };
+    const [from, to] = back ? [this.done, this.undone] : [this.undone, this.done];
+    const group = from.at(-1)?.group ?? null;
+    const rows = [];
+    let steps = 0;
+    do {
+      const known = from.at(-1);
+      const { overview } = await post(back ? "/api/undo" : "/api/redo", known ? { expected: known.id } : {});
+      if (known) {
+        to.push(from.pop());
+        await this.#replay(known, back);
+        rows.push(...known.rows);
+      }
+      steps += 1;
+      this.takeOverview(overview);
+    } while (group !== null && from.at(-1)?.group === group);
+    return { words: steps > 1 ? `${steps} changes that one key made` : words, rows };
   }
 
   async #replay({ rows, before, changes }, back) {
@@ -186,7 +194,7 @@ class Store extends EventTarget {
       if (!document.hidden && !this.saving) {
         try {
           const { last_action: last } = await get("/api/last");
-          if (last !== this.last && !this.saving) {
+          if (last > this.last && !this.saving) {
             await this.refresh();
             toast("Another window changed something: this one shows it now.");
           }
@@ -195,7 +203,6 @@ class Store extends EventTarget {
       setTimeout(look, POLL);
     };
     setTimeout(look, POLL);
-    return latest;
   }
 }
 

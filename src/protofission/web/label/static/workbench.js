@@ -6,7 +6,7 @@ import { keyOf, showHelp } from "./dialogs.js";
 import { button, h, number, refill } from "./dom.js";
 import { GO, listenToKeys } from "./keys.js";
 import { fail, watchConnection } from "./notices.js";
-import { setTileSize } from "./screen.js";
+import { head, setTileSize } from "./screen.js";
 import { ClassScreen } from "./screen_class.js";
 import { ClassesScreen } from "./screen_classes.js";
 import { ExportScreen } from "./screen_export.js";
@@ -58,8 +58,8 @@ async function route() {
     window.scrollTo(0, 0);
     await next.open(...given);
   } catch (error) {
-    refill(root, h("p.empty", {}, error.message ?? String(error)));
-    if (!error.status) console.error(error);
+    refill(root, head(next.title || "Not found"), h("p.empty", { role: "alert" }, error.message ?? String(error)));
+    if (error.status === undefined) console.error(error);
   }
   if (mine !== opened) {
     next.close();
