@@ -24,7 +24,7 @@ MOST_KEPT_SETS = 16
 """Most sets of images whose rows are kept until the next action."""
 
 
-class Moment(NamedTuple):
+class DeskMoment(NamedTuple):
     """A state with the version of the model that it has kept, and the facts of all images."""
 
     state: WorkbenchState
@@ -61,7 +61,7 @@ class Desk:
         self._lock, self._space_lock = threading.Lock(), threading.Lock()
         self._fitted: tuple[int, Ints] | None = None
         self._arrays: tuple[Material, ModelArrays] | None = None
-        self._moment: Moment | None = None
+        self._moment: DeskMoment | None = None
         self._sets: dict[str, Ints] = {}
         self._space: ImageSpace | None = None
         self._places: tuple[Ints, Ints] | None = None
@@ -116,7 +116,7 @@ class Desk:
             self._fitted = found = state.version, labels
         return found[1]
 
-    def now(self) -> Moment:
+    def now(self) -> DeskMoment:
         """The state after the last action, with the facts of all images in it."""
         with self._lock:
             return self._now()
@@ -131,13 +131,13 @@ class Desk:
                 self._sets[name] = rows_of_set(table, name)
             return table, self._sets[name]
 
-    def _now(self) -> Moment:
+    def _now(self) -> DeskMoment:
         state, material = self.workbench.now
         if self._moment is None or self._moment.state is not state:
             if self._arrays is None or self._arrays[0] is not material:
                 self._arrays = material, ModelArrays(material)
             table = self._make_table(state, material.model_rows, self._arrays[1])
-            self._moment = Moment(state, material, table)
+            self._moment = DeskMoment(state, material, table)
             self._sets.clear()
         return self._moment
 
