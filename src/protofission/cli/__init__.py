@@ -27,6 +27,7 @@ from protofission.cli.refusals import (
 from protofission.cli.suite_verbs import report, suite
 from protofission.cli.training_verbs import pretrain, train, weights
 from protofission.cli.triage_verbs import drift, export, fit, predict, show
+from protofission.cli.workbench_verbs import next_
 from protofission.core.errors import InputError
 
 Verb = Callable[..., None]
@@ -41,12 +42,13 @@ app = App(
 data = App(name="data", help="Download data sets, and look at folders of images.")
 
 TRIAGE: list[Verb] = [fit, predict, show, drift, export]
+WORKBENCH: list[Verb] = [next_]
 TRAINING: list[Verb] = [embed, train, pretrain, weights]
 EXPERIMENTS: list[Verb] = [demo, suite, report]
 LISTS: list[Verb] = [presets, methods, split]
 DATA: list[Verb] = [fetch, check]
 
-for verb in (*TRIAGE, *TRAINING, *EXPERIMENTS, *LISTS):
+for verb in (*TRIAGE, *WORKBENCH, *TRAINING, *EXPERIMENTS, *LISTS):
     app.command(verb)
 for verb in DATA:
     data.command(verb)
