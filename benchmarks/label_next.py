@@ -197,7 +197,8 @@ def run_episode(start: Answered, strategy: str, draw: int, options: FitOptions) 
             rows = STRATEGIES[strategy](now, budget - asked, random)
         row["seconds to choose"] = time.process_time() - begun
         label_of = now.label_of.copy()
-        assert (label_of[rows] == UNLABELED).all() and len(set(rows.tolist())) == len(rows)
+        assert (label_of[rows] == UNLABELED).all()
+        assert len(set(rows.tolist())) == len(rows)
         label_of[rows] = answers[rows]
         asked += len(rows)
         now = fit_answers(scene, label_of, options)
@@ -284,10 +285,14 @@ def _tables(found: dict[tuple[Any, ...], Row], folds: int) -> str:
                 [[[found[*c, s, b][measured] for b in budgets] for s in strategies] for c in own]
             )
             lines += [*_table(place, strategies, 100 * values), ""]
-    known = np.array([[found[*c, s, b]["known answers"] for s in strategies] for c in whole for b in BUDGETS])
+    known = np.array(
+        [[found[*c, s, b]["known answers"] for s in strategies] for c in whole for b in BUDGETS]
+    )
     known = known.reshape(len(whole), len(BUDGETS), len(strategies)).mean(0)
     lines += ["Answers that name a known class, of 50, 100, 200: "]
-    lines += [f"- {s}: {', '.join(f'{x:.0f}' for x in known[:, i])}" for i, s in enumerate(strategies)]
+    lines += [
+        f"- {s}: {', '.join(f'{x:.0f}' for x in known[:, i])}" for i, s in enumerate(strategies)
+    ]
     right = [row["suggestions right"] for row in found.values() if "suggestions right" in row]
     return "\n".join([*lines, "", f"Suggestions that are right: {100 * np.mean(right):.0f} %.", ""])
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protofission.core.array_types import Floats, Ints
 from protofission.triage.prediction_table import escape_text
@@ -14,6 +15,7 @@ from protofission.triage.workbench.actions import UNLABELED
 from protofission.triage.workbench.group_views import cluster_of_rows, subclass_of_rows
 from protofission.triage.workbench.groups import ModelRows
 from protofission.triage.workbench.material import Material
+from protofission.triage.workbench.next_table import whitened_units
 from protofission.triage.workbench.state import WorkbenchState
 from protofission.triage.workbench.versions import read_record, version_folder
 from protofission.triage.workbench.workbench import Workbench
@@ -60,6 +62,7 @@ class Desk:
         """Held while versions of the model change."""
         self._lock, self._space_lock = threading.Lock(), threading.Lock()
         self._fitted: tuple[int, Ints] | None = None
+        self._model_units: tuple[Material, NDArray[np.float32]] | None = None
         self._arrays: tuple[Material, ModelArrays] | None = None
         self._moment: DeskMoment | None = None
         self._sets: dict[str, Ints] = {}
@@ -102,6 +105,14 @@ class Desk:
             if self._stability is None or not np.array_equal(self._stability[0], clusters):
                 self._stability = clusters, space.stability(clusters)
             return self._stability[1]
+
+    def model_units(self, material: Material) -> NDArray[np.float32]:
+        """(N, d): the images in the space of the model's clusters, kept for one version."""
+        with self._space_lock:
+            found = self._model_units
+            if found is None or found[0] is not material:
+                self._model_units = found = material, whitened_units(material)
+            return found[1]
 
     def fitted_labels(self, state: WorkbenchState, material: Material) -> Ints:
         """(N,): the labels that the version in use was fitted to, as ids of classes then."""
