@@ -81,8 +81,8 @@ def label_client(folder: Path, **options: Any) -> Iterator[LabelClient]:
 class LabelProcess:
     """`protofission label` in a process of its own, with a browser's cookie."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
+    def __init__(self, model: Path, process: subprocess.Popen[str]) -> None:
+        self.model, self.process = model, process
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", line)
@@ -135,6 +135,6 @@ def label_process(model: Path, *arguments: str) -> Iterator[LabelProcess]:
         env=environment,
     ) as process:
         try:
-            yield LabelProcess(process)
+            yield LabelProcess(model, process)
         finally:
             process.kill()

@@ -77,20 +77,42 @@ def test_a_batch_waits_for_items_that_have_a_place_and_no_longer_than_told() -> 
     assert not one.done()
     queue.fill(6, two)
     assert (one.result(20), two.result(20)) == (10, 12)
-    assert queue.reserve(2)
-    three = Future[int]()
-    queue.fill(7, three)
-    queue.give_back()  # the other could not be decoded
-    assert three.result(20) == 14
     assert time.monotonic() - begun < 20
-    assert work.batches == [[1], [5, 6], [7]]
+    assert work.batches == [[1], [5, 6]]
     queue.stop()
+    patient = queue_of(work, wait=30.0)
+    assert patient.reserve(2)
+    three = Future[int]()
+    patient.fill(7, three)
+    patient.give_back()  # the other could not be decoded
+    assert three.result(20) == 14
+    patient.stop()
     impatient = queue_of(work, wait=0.05)
     assert impatient.reserve(2)
     four = Future[int]()
     impatient.fill(8, four)
     assert four.result(20) == 16  # the other never comes
     impatient.stop()
+
+
+def test_after_a_batch_of_several_as_many_are_waited_for() -> None:
+    work = Work()
+    queue = queue_of(work, wait=1.0)
+    assert queue.reserve(2)
+    results = [Future[int]() for _ in range(5)]
+    for number in (0, 1):
+        queue.fill(number, results[number])
+    assert results[1].result(20) == 2
+    put_again = threading.Timer(0.2, lambda: queue.reserve(1) and queue.fill(3, results[3]))
+    put_again.start()
+    assert queue.reserve(1)
+    queue.fill(2, results[2])
+    assert (results[2].result(20), results[3].result(20)) == (4, 6)
+    assert queue.reserve(1)
+    queue.fill(4, results[4])
+    assert results[4].result(20) == 8  # nobody else came within a second
+    assert work.batches == [[0, 1], [2, 3], [4]]
+    queue.stop()
 
 
 def test_places_are_bounded_and_come_back() -> None:

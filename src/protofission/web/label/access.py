@@ -99,7 +99,8 @@ class Door:
                 await _let_in(send, self.access.set_cookie(session))
                 return
         if not known:
-            await send_error(send, 403, CLOSED)
+            # The connection ends, and with it the body of a stranger, which nobody reads.
+            await send_error(send, 403, CLOSED, [(b"connection", b"close")])
         elif not _is_own_page(scope):
             await send_error(send, 403, FOREIGN)
         else:

@@ -77,7 +77,8 @@ def _serve(
         url = f"{address}/?token={access.token}"
         say(f"The workbench of {printable(str(model))}: {url}")
         if not is_loopback(host):
-            say("Other machines can reach it; what they send and get is not encrypted.")
+            other = f"http://{socket.gethostname()}:{listener.getsockname()[1]}"
+            say(f"Other machines reach it as {other}, with that token; nothing is encrypted.")
         say("Stop it with Ctrl-C; every answer is kept as it is given.")
         if browser and has_browser():
             threading.Timer(BROWSER_WAIT, open_browser, [url]).start()

@@ -29,7 +29,8 @@ class BatchQueue(Generic[Item, Result]):
         work: the results of some items, in their order.
         most: items of a batch.
         places: items that may wait.
-        wait: most seconds that a batch waits for items that have a place and are not ready.
+        wait: most seconds that a batch waits for items that have a place and are not ready, or are
+            likely to come.
         observe: called with the size of each batch.
     """
 
@@ -96,7 +97,9 @@ class BatchQueue(Generic[Item, Result]):
 
     def _run(self) -> None:
         take_one_core()
-        while batch := self._take():
+        size = 0
+        while batch := self._take(size):
+            size = len(batch)
             begun = [(i, result) for i, result in batch if result.set_running_or_notify_cancel()]
             if not begun:
                 continue
@@ -111,8 +114,13 @@ class BatchQueue(Generic[Item, Result]):
                     result.set_result(value)
             del batch, begun  # else they are held while this thread waits
 
-    def _take(self) -> list[tuple[Item, Future[Result]]]:
-        """Wait for some items; none if the queue is stopped and empty."""
+    def _take(self, recent: int) -> list[tuple[Item, Future[Result]]]:
+        """Wait for some items; none if the queue is stopped and empty.
+
+        Args:
+            recent: size of the batch before; as many are likely to come again, from clients that
+                have just been answered.
+        """
         with self._changed:
             self._idle += 1
             try:
@@ -122,7 +130,9 @@ class BatchQueue(Generic[Item, Result]):
                             return []
                         self._changed.wait()
                     end = time.monotonic() + self._wait
-                    while 0 < len(self._ready) < self._share() and self._coming:
+                    while 0 < len(self._ready) < max(self._share(), recent):
+                        if not (self._coming or recent > 1) or self._stopped:
+                            break
                         if not self._changed.wait(end - time.monotonic()):
                             break
                     if self._ready:

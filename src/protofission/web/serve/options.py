@@ -31,9 +31,10 @@ class ServeOptions:
     seconds: float = 30.0
     """Most seconds of a request, and most in which its body arrives."""
     batch: int | None = None
-    """Most images that are encoded together; by default as many as the encoder takes at once."""
-    wait: float = 0.003
-    """Seconds that a batch waits for images that are being decoded."""
+    """Most images that are encoded together; by default 16, or more if the encoder takes
+    more at once."""
+    wait: float = 0.008
+    """Seconds that a batch waits for images that are being decoded, or are likely to come."""
     threads: int | None = None
     """Threads that encode, and as many that decode; by default one a processor."""
 

@@ -24,6 +24,8 @@ from protofission.web.serve.options import ServeOptions
 from protofission.web.serve.request_images import PARSED, RequestImage, images_of, media_type
 
 RETRY = {"Retry-After": "1"}
+LEAST_BATCH = 16
+"""Images of a batch, by default at least: to judge one takes as long as to judge all of these."""
 DecodedImage = tuple[str, NDArray[np.uint8]]
 """Name and pixels."""
 
@@ -44,7 +46,7 @@ class PredictionService:
         self._decoders = ThreadPoolExecutor(threads, "decode")
         self._queue: BatchQueue[DecodedImage, Row] = BatchQueue(
             self._predict_batch,
-            most=options.batch or predictor.encoder.chunk,
+            most=options.batch or max(LEAST_BATCH, predictor.encoder.chunk),
             places=options.queue,
             wait=options.wait,
             threads=threads,
