@@ -133,6 +133,11 @@ class Window:
         """Wait for a toast with this text."""
         self.page.locator(".toast p", has_text=text).last.wait_for()
 
+    def counts(self, selector: str, number: int) -> None:
+        """Wait until so many elements are there."""
+        script = "([selector, number]) => document.querySelectorAll(selector).length === number"
+        self.page.wait_for_function(script, arg=[selector, number])
+
     def tiles(self) -> int:
         return int(self.page.locator(".tile").count())
 

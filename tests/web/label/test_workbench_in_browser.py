@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -159,7 +160,7 @@ def test_a_lasso_on_the_map_selects_and_so_do_the_keys(window: Window) -> None:
     window.page.wait_for_selector(".map-scroller .tile")
     window.press("Escape")
     window.page.locator(".legend .group").first.click()
-    window.page.wait_for_function("() => /^\\d+ image/.test(document.querySelector('#bar strong').textContent)")
+    window.page.locator("#bar strong", has_text=re.compile(r"^\d+ images selected")).wait_for()
     window.press("Escape")
     window.page.locator("canvas").focus()
     window.press(*["]"] * 8, "Space")
@@ -179,20 +180,20 @@ def test_clusters_are_named_split_merged_promoted_and_thrown_out(window: Window)
     cards = window.page.locator(".cluster h2")
     window.press("r")
     window.type("a kind of tree")
-    window.page.wait_for_function("() => document.querySelector('.cluster h2').textContent === 'a kind of tree'")
+    window.page.locator(".cluster h2", has_text="a kind of tree").wait_for()
     window.press("x")
     window.page.locator("dialog .choice").first.click()
     window.says("Split a cluster into 2")
-    window.page.wait_for_function(f"() => document.querySelectorAll('.cluster h2').length === {len(clusters) + 1}")
+    window.counts(".cluster h2", len(clusters) + 1)
     window.press("z")
     window.says("Undone: ")
-    window.page.wait_for_function(f"() => document.querySelectorAll('.cluster h2').length === {len(clusters)}")
+    window.counts(".cluster h2", len(clusters))
     if len(clusters) > 1:
         window.press("Space", "ArrowRight", "Space", "m")
         window.says("Merged 2 clusters")
-        window.page.wait_for_function(f"() => document.querySelectorAll('.cluster h2').length === {len(clusters) - 1}")
+        window.counts(".cluster h2", len(clusters) - 1)
         window.press("z")
-        window.page.wait_for_function(f"() => document.querySelectorAll('.cluster h2').length === {len(clusters)}")
+        window.counts(".cluster h2", len(clusters))
     cards.first.locator("xpath=ancestor::article").focus()
     window.press("j")
     window.wait_for_labels(none=before["none"] + size)
@@ -377,7 +378,7 @@ def test_a_killed_server_is_told_and_undo_works_after_the_next_start(
     server.stop(signal.SIGKILL)
     window.press("1")
     window.page.locator("#banner", has_text="does not answer").wait_for()
-    window.page.wait_for_function("() => document.querySelectorAll('.tile .line.labeled').length === 2")
+    window.counts(".tile .line.labeled", 2)
     again = Served(model, server.port)
     window.page.goto(again.entry)
     window.open("overview")
