@@ -16,6 +16,7 @@ LEVELS = [
     ["training"],
     ["pages"],
     ["experiments", "triage"],
+    ["web"],
     ["cli"],
     ["__main__"],
 ]
@@ -96,8 +97,23 @@ for arguments in sys.argv[1:]:
         code = end.code or 0
     print("ended", code, *(name for name in ("torch", "numpy") if name in sys.modules))
 """
-    verbs = ["--help", "--version", "fit --help", "suite --help", "data check --help"]
-    refused = ["dmeo", "fit", "fit a b --out", "demo --seeds many", "predict model", "show --a=b"]
+    verbs = [
+        "--help",
+        "--version",
+        "fit --help",
+        "suite --help",
+        "data check --help",
+        "serve --help",
+    ]
+    refused = [
+        "dmeo",
+        "fit",
+        "fit a b --out",
+        "demo --seeds many",
+        "predict model",
+        "show --a=b",
+        "serve",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", code, *verbs, *refused], capture_output=True, text=True, check=True
     )

@@ -95,3 +95,50 @@ def test_each_class_has_its_share_held_out(seed):
     labels = np.repeat(np.arange(3), counts)
     held = np.bincount(labels[hold_out(labels, np.arange(70), 0.3, 0.5, seed) == 0])
     assert np.abs(held - 0.3 * counts).max() <= 1
+
+
+@st.composite
+def chosen_labels(draw):
+    """Labels and groups as above, of which some only train; every class has one label at least."""
+    labels, groups = draw(labels_and_groups())
+    mask = draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
+    return labels, groups, np.array(mask)
+
+
+@given(chosen_labels(), st.integers(1, 6), st.integers(0, 3))
+def test_labels_that_only_train_change_no_fold_and_are_in_none(case, number, seed):
+    """But for near-duplicates of a held-out label, which are held out with it."""
+    labels, groups, calibrates = case
+
+    def folds_of(own):
+        if number == 1:
+            return hold_out(labels[own], groups[own], 0.4, 0.8, seed, calibrates[own])
+        return assign_folds(labels[own], groups[own], number, seed, calibrates[own])
+
+    every = np.ones(len(labels), bool)
+    folds = folds_of(every)
+    units = units_of(labels, groups)
+    for places in units.values():
+        assert len(set(folds[places].tolist())) == 1
+        if not calibrates[places].any():
+            assert folds[places[0]] == NO_FOLD
+    used = sorted(set(folds.tolist()) - {NO_FOLD})
+    assert used == list(range(len(used)))
+    for fold in used:
+        assert calibrates[folds == fold].any(), "every fold has a label that calibrates"
+        assert set(labels[folds != fold].tolist()) == set(labels.tolist()), "no model lacks a class"
+    # A class whose calibrating labels could be held out without the others has the same folds.
+    alone = folds_of(calibrates) if calibrates.any() else folds[calibrates]
+    counts = {
+        c: sum(of == c for of, _ in units_of(labels[calibrates], groups[calibrates]))
+        for c in set(labels.tolist())
+    }
+    if number > 1 and all(count != 1 for count in counts.values()):
+        assert np.array_equal(alone, folds[calibrates])
+
+
+def test_a_class_of_one_calibrating_label_is_held_out_if_others_teach_it():
+    labels, groups = np.array([0, 0, 0, 1, 1]), np.arange(5)
+    calibrates = np.array([True, True, True, True, False])
+    assert assign_folds(labels, groups, 2, 0, calibrates)[3] != NO_FOLD
+    assert assign_folds(labels[:4], groups[:4], 2, 0, calibrates[:4])[3] == NO_FOLD

@@ -16,6 +16,7 @@ from protofission import __version__
 from protofission.cli.data_verbs import check, fetch, split
 from protofission.cli.demo_verb import demo
 from protofission.cli.embed_verb import embed
+from protofission.cli.labels_verb import labels
 from protofission.cli.list_verbs import methods, presets
 from protofission.cli.refusals import (
     check_arguments,
@@ -24,9 +25,11 @@ from protofission.cli.refusals import (
     print_error,
     refuse,
 )
+from protofission.cli.serve_verb import serve
 from protofission.cli.suite_verbs import report, suite
 from protofission.cli.training_verbs import pretrain, train, weights
 from protofission.cli.triage_verbs import drift, export, fit, predict, show
+from protofission.cli.workbench_verbs import label, next_
 from protofission.core.errors import InputError
 
 Verb = Callable[..., None]
@@ -40,13 +43,14 @@ app = App(
 )
 data = App(name="data", help="Download data sets, and look at folders of images.")
 
-TRIAGE: list[Verb] = [fit, predict, show, drift, export]
+TRIAGE: list[Verb] = [fit, predict, serve, show, drift, export]
+WORKBENCH: list[Verb] = [label, next_, labels]
 TRAINING: list[Verb] = [embed, train, pretrain, weights]
 EXPERIMENTS: list[Verb] = [demo, suite, report]
 LISTS: list[Verb] = [presets, methods, split]
 DATA: list[Verb] = [fetch, check]
 
-for verb in (*TRIAGE, *TRAINING, *EXPERIMENTS, *LISTS):
+for verb in (*TRIAGE, *WORKBENCH, *TRAINING, *EXPERIMENTS, *LISTS):
     app.command(verb)
 for verb in DATA:
     data.command(verb)

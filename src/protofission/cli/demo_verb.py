@@ -79,7 +79,8 @@ def fit_demo_model(jobs: Sequence[DemoRun], data: Data, out: Path, console: Cons
     from protofission.experiments.demo import weights_of
     from protofission.experiments.demo_images import write_demo_images
     from protofission.system.console import print_line
-    from protofission.triage.fit import PAGE, fit
+    from protofission.triage.fit import fit
+    from protofission.triage.fit_files import PAGE
 
     images, model = out / "images", out / "model"
     labeled, pool, encoder = images / "labeled", images / "pool", weights_of(jobs)

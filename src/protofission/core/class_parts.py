@@ -42,13 +42,13 @@ class ClassParts:
     members: Ints
     """(N,): the part of each row within its class."""
     counted: tuple[ClusterNumber, ...] | None
-    """The estimates of each class, if the numbers were not given."""
+    """The estimates of each class, if any number was not given."""
 
 
 def split_classes(
     features: ArrayLike,
     classes: ArrayLike,
-    numbers: Sequence[int] | None = None,
+    numbers: Sequence[int | None] | None = None,
     *,
     most: int = MOST_PARTS,
     seed: int = 0,
@@ -58,8 +58,8 @@ def split_classes(
     Args:
         features: (N, D), of labeled images and of those of the pool that are taken for a class.
         classes: (N,): any whole numbers; parts come in their order.
-        numbers: parts of each class, or None to estimate them; there are fewer where different rows
-            are fewer.
+        numbers: parts of each class, or None to estimate that of one or of all; there are fewer
+            where different rows are fewer.
         most: the largest estimate.
     """
     rows = check_features_given(features, "class")
@@ -72,17 +72,22 @@ def split_classes(
     )
     reduced = reduce_rows(rows)
     space, counted = reduced.whiten(np.zeros_like(reduced.rows)), None
-    if numbers is None:
+    given: list[int | None] = [None] * found if numbers is None else list(numbers)
+    if None in given:
         units = space.apply(rows)
         counted = tuple(
-            count_clusters(units[own == name], most, seed, PART_PRICE) for name in range(found)
+            count_clusters(units[own == name], most, seed, PART_PRICE)
+            if number is None
+            else ClusterNumber(number, number, number, ())
+            for name, number in enumerate(given)
         )
-        numbers = [each.number for each in counted]
+        given = [each.number for each in counted]
+    wanted = [number for number in given if number is not None]
     for _ in range(WHITENINGS):
-        _, members = _split(space.apply(rows), own, numbers, seed)
+        _, members = _split(space.apply(rows), own, wanted, seed)
         parts = np.unique(np.stack([own, members]), axis=1, return_inverse=True)[1]
         space = reduced.whiten(class_residuals(reduced.rows, parts.reshape(-1)))
-    return ClassParts(space, *_split(space.apply(rows), own, numbers, seed), counted)
+    return ClassParts(space, *_split(space.apply(rows), own, wanted, seed), counted)
 
 
 def _split(

@@ -38,6 +38,11 @@ def _rounds() -> bool:
     return torch.compiler.is_compiling() or not _exact.get()
 
 
+def _without_gradients() -> bool:
+    """Whether torch's machinery for gradients, half a millisecond a call, has nothing to do."""
+    return not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
 class _Linear(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -66,6 +71,8 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return exact_products(rows, weight) + bias
     if torch.is_autocast_enabled(rows.device.type):  # which casts for torch's own operations
         return F.linear(rows, weight, bias)
+    if _without_gradients():
+        return _Linear.forward(rows, weight, bias)
     return cast(Tensor, _Linear.apply(rows, weight, bias))  # type: ignore[no-untyped-call]
 
 
@@ -109,6 +116,8 @@ def cosines(rows: Tensor, others: Tensor) -> Tensor:
         return exact_products(rows, others) / (lengths[:, None] * other_lengths)
     if torch.is_autocast_enabled(rows.device.type):
         return F.normalize(rows, dim=-1) @ F.normalize(others, dim=-1).T
+    if _without_gradients():
+        return _Cosines.forward(rows, others)
     return cast(Tensor, _Cosines.apply(rows, others))  # type: ignore[no-untyped-call]
 
 

@@ -37,6 +37,7 @@ from protofission.triage.bundle_manifest import (
     manifest_of,
 )
 from protofission.triage.calibrated_model import JUDGED_AT_ONCE, CalibratedModel, Verdicts, judge
+from protofission.triage.workbench.versions import bundle_folder, current_version
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,24 +196,13 @@ class Bundle:
             InputError: there is none, or not all of it is as it was saved.
         """
         folder = path_of(folder)
-        shown = printable(str(folder))
-        if not (folder / MANIFEST).exists():
-            begun = (folder / LOCK_FILE).exists()
-            raise InputError(
-                f"{shown} is unfinished, its bundle was being saved: fit the model again."
-                if begun
-                else f"{shown} holds no bundle: give a folder that protofission fit wrote."
-            )
-        try:
-            manifest = read_manifest(folder)
-            if not isinstance(manifest, int):
-                return _read_bundle(manifest, folder)
-        except InputError as wrong:
-            raise InputError(
-                f"{shown} was edited or is damaged ({str(wrong).rstrip('.')}): fit the model "
-                "again, or take another copy of the folder."
-            ) from None
-        raise InputError(f"{shown} was made by a newer protofission (format {manifest}): update.")
+        while True:
+            found_at = bundle_folder(folder), current_version(folder)
+            try:
+                return _load(found_at[0], printable(str(folder)))
+            except InputError:
+                if found_at == (bundle_folder(folder), current_version(folder)):
+                    raise  # otherwise another version took its place meanwhile
 
     def card_lines(self) -> list[str]:
         """The card as lines of text, with the facts of the model and its classes."""
@@ -245,6 +235,26 @@ class Bundle:
 
 
 load = Bundle.load
+
+
+def _load(folder: Path, shown: str) -> Bundle:
+    if not (folder / MANIFEST).exists():
+        begun = (folder / LOCK_FILE).exists()
+        raise InputError(
+            f"{shown} is unfinished, its bundle was being saved: fit the model again."
+            if begun
+            else f"{shown} holds no bundle: give a folder that protofission fit wrote."
+        )
+    try:
+        manifest = read_manifest(folder)
+        if not isinstance(manifest, int):
+            return _read_bundle(manifest, folder)
+    except InputError as wrong:
+        raise InputError(
+            f"{shown} was edited or is damaged ({str(wrong).rstrip('.')}): fit the model "
+            "again, or take another copy of the folder."
+        ) from None
+    raise InputError(f"{shown} was made by a newer protofission (format {manifest}): update.")
 
 
 def _read_bundle(manifest: Manifest | SingleManifest, folder: Path) -> Bundle:

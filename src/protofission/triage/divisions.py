@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,15 +32,24 @@ class Division:
 
 
 def divide_classes(
-    labeled: Rows, labels: Ints, pool: Rows, verdicts: Verdicts, options: FitOptions
+    labeled: Rows,
+    labels: Ints,
+    pool: Rows,
+    verdicts: Verdicts,
+    options: FitOptions,
+    given: Mapping[int, int] | None = None,
 ) -> Division:
-    """Divide each class into sub-classes, by its labels and the pool images accepted into it."""
+    """Divide each class into sub-classes, by its labels and the pool images accepted into it.
+
+    Args:
+        given: the number of sub-classes of some classes; others have that of the options.
+    """
     accepted = np.flatnonzero(verdicts.decisions.numpy() == ACCEPT)
     accepted = _some(accepted, options.seed, "images of sub-classes")
     rows = np.concatenate([labeled, pool[accepted]])
     classes = np.concatenate([labels, verdicts.classes.numpy()[accepted]])
-    counted = options.prototypes == "auto"
-    numbers = None if counted else [options.slots] * (int(labels.max()) + 1)
+    usual = None if options.prototypes == "auto" else options.slots
+    numbers = [(given or {}).get(name, usual) for name in range(int(labels.max()) + 1)]
     found = split_classes(rows, classes, numbers, seed=options.seed)
     whole = np.zeros((1, found.space.matrix.shape[1]))  # of a class whose rows are all 0
     parts = [torch.from_numpy(own if len(own) else whole) for own in found.centers]

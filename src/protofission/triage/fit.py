@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,12 +14,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from protofission.core.array_types import Ints
-from protofission.core.cluster_numbers import ClusterNumber
-from protofission.core.errors import InputError, printable, require
+from protofission.core.errors import printable, require
 from protofission.data.image_sets import ImageSets
 from protofission.data.store.manifest import fingerprint
 from protofission.data.store.stored_views import StoredViews
-from protofission.models.encoders import EncoderSpec, fetch
+from protofission.models.encoders import fetch
 from protofission.models.encoders.quality import Quality
 from protofission.system.console import print_line, progress_bar, stages
 from protofission.system.locks import folder_lock
@@ -31,28 +27,19 @@ from protofission.system.processors import processors
 from protofission.training.embed import Images, ViewCounts, embed
 from protofission.training.encoder_choice import choose_encoder
 from protofission.triage.bundle import Bundle
-from protofission.triage.calibrated_model import DECISIONS, subclass_use
+from protofission.triage.calibrated_model import DECISIONS
 from protofission.triage.fit_data import FitData, load_fit_data
+from protofission.triage.fit_files import (
+    PAGE,
+    bundle_of_fit,
+    kept_images_of,
+    write_fit_files,
+)
 from protofission.triage.fit_model import FitResult, check_pool, fit_features
 from protofission.triage.fit_options import FitOptions
-from protofission.triage.kept_images import (
-    FEATURES_FOLDER,
-    IMAGES_FORMAT,
-    KeptImages,
-    groups_of_rows,
-)
-from protofission.triage.label_verdicts import judge_labels
-from protofission.triage.page import write_triage_page
-from protofission.triage.prediction_table import Names, Row, rows_of
-from protofission.triage.triage_of_fit import (
-    cluster_sentence,
-    duplicate_groups,
-    subclass_sentences,
-    triage_data_of,
-)
-from protofission.triage.triage_tables import write_label_table, write_triage_tables
+from protofission.triage.kept_images import FEATURES_FOLDER
+from protofission.triage.triage_of_fit import cluster_sentence
 
-PAGE = "triage.html"
 FIT_VIEWS = ViewCounts(plain=1, weak=0, strong=0)
 """Views of each image that are embedded: the image itself, all that training reads."""
 
@@ -125,10 +112,11 @@ def fit(
                 progress=progress,
             )
         fitted = _fit_store(StoredViews(store), data, options, number, console)
-        bundle = _bundle(fitted, data, spec, loaded.describe(), options)
-        kept = _kept_images(bundle, fitted, data, options) if keep_features else None
-        _write(bundle, fitted, data, work / "model", out.absolute(), console, command, kept)
-        _finish(work / "model", out, place if keep_features else None)
+        bundle = bundle_of_fit(fitted, data, spec, loaded.describe(), options)
+        kept = kept_images_of(bundle, fitted, data, options) if keep_features else None
+        folder = work / "model"
+        write_fit_files(bundle, fitted, data, folder, out.absolute(), console, command, kept)
+        _finish(folder, out, place if keep_features else None)
     for text in sentences(fitted):
         print_line(console, text)
     print_line(console, f"The model: {printable(str(out))}, the page: {printable(str(out / PAGE))}")
@@ -195,98 +183,6 @@ def _fit_store(
         )
 
 
-def _bundle(
-    fitted: FitResult,
-    data: FitData,
-    spec: EncoderSpec,
-    facts: dict[str, Any],
-    options: FitOptions,
-) -> Bundle:
-    names = data.images.class_names
-    labeled = np.bincount(data.labels, minlength=len(names)).tolist()
-    promised, strangers = fitted.guarantee, fitted.strangers
-    card = {
-        "data": {
-            "labeled": dict(zip(names, labeled, strict=True)),
-            "pool": len(data.pool_paths),
-            "labels that set the threshold": fitted.guarantee.images,
-            "folds": len(fitted.calibrated_model.sizes),
-            "findings": list(data.findings),
-        },
-        "training": {
-            "method": fitted.method,
-            "options": {key.replace("_", " "): value for key, value in asdict(options).items()},
-            "choice": fitted.guard.sentence(),
-        },
-        "calibration": {
-            "keep": promised.keep,
-            "guarantee": fitted.promise(),
-            "accuracy on held-out images": fitted.accuracy,
-            "expected calibration error before": fitted.calibration_errors[0],
-            "expected calibration error after": fitted.calibration_errors[1],
-        },
-        "pool": {
-            "strangers": strangers.sentence(),
-            "sub-classes": subclass_sentences(
-                subclass_use(fitted.calibrated_model, fitted.pool).numpy(), names
-            ),
-        },
-        "estimates": {
-            "clusters of rejected images": _count_card(fitted.novel),
-            "sub-classes": {
-                name: _count_card(part) for name, part in zip(names, fitted.parts, strict=False)
-            },
-        },
-    }
-    return Bundle.of(
-        fitted.calibrated_model,
-        names,
-        spec,
-        facts,
-        fitted.calibration_scores,
-        _without_infinite(card),
-    )
-
-
-def _count_card(count: ClusterNumber | None) -> dict[str, Any] | None:
-    return None if count is None else {"number": count.number, "from": count.low, "to": count.high}
-
-
-def _without_infinite(value: Any) -> Any:
-    """Replace NaN and infinity by None, which JSON can hold."""
-    if isinstance(value, dict):
-        return {key: _without_infinite(part) for key, part in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _kept_images(
-    bundle: Bundle, fitted: FitResult, data: FitData, options: FitOptions
-) -> KeptImages:
-    labels = judge_labels(data.labels, fitted.held_probs, fitted.folds)
-    groups = duplicate_groups(fitted.duplicates, data.images.pixel_digests())
-    first, second = map(str, data.folders)
-    return KeptImages(
-        IMAGES_FORMAT,
-        (first, second),
-        class_names=bundle.class_names,
-        subclass_names=bundle.subclass_names,
-        cluster_names=bundle.cluster_names,
-        paths=tuple(data.images.paths),
-        folder_of=tuple(data.folder_of.tolist()),
-        labels=tuple(data.labels.tolist()),
-        folds=tuple(fitted.folds.tolist()),
-        likeliest=tuple(labels.likeliest.tolist()),
-        probability=tuple(labels.probability.tolist()),
-        likeliest_probability=tuple(labels.likeliest_probability.tolist()),
-        doubtful=tuple(np.flatnonzero(labels.doubtful).tolist()),
-        repeated=tuple((np.flatnonzero(data.repeated) + data.num_labeled).tolist()),
-        duplicates=groups_of_rows(groups),
-        unreadable=data.unreadable,
-        findings=data.findings,
-        options=options,
-    )
-
-
 def _finish(folder: Path, out: Path, features: Path | None) -> None:
     """Move a written model to its place, with the store of its features if it keeps them."""
     if features is None:
@@ -298,30 +194,3 @@ def _finish(folder: Path, out: Path, features: Path | None) -> None:
     except OSError:  # the next fit goes on with them
         (folder / FEATURES_FOLDER).replace(features)
         raise
-
-
-def _write(
-    bundle: Bundle,
-    fitted: FitResult,
-    data: FitData,
-    folder: Path,
-    out: Path,
-    console: Console,
-    command: str,
-    kept: KeptImages | None,
-) -> None:
-    """Write the files of a model into a folder that will be moved to `out`."""
-    shutil.rmtree(folder, ignore_errors=True)
-    bundle.save(folder)
-    if kept is not None:
-        kept.write(folder)
-    names = Names(bundle.class_names, bundle.subclass_names, bundle.cluster_names)
-    triage = triage_data_of(fitted, data, names)
-    rows = rows_of(data.pool_paths, fitted.pool, names)
-    unreadable = [Row(path, error=reason) for path, reason in data.unreadable.items()]
-    write_label_table(folder / "labels.csv", triage)
-    try:
-        write_triage_tables(folder, triage, rows, unreadable)
-    except InputError as missing:
-        print_line(console, f"No triage.parquet: {missing}")
-    write_triage_page(folder / PAGE, triage, command, out)

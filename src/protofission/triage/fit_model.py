@@ -7,7 +7,7 @@ images are judged by all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,7 +27,7 @@ from protofission.core.progress import StageProgress
 from protofission.core.rng import step_rng
 from protofission.core.temperature import best_temperature, expected_calibration_error
 from protofission.data.image_sets import Labels
-from protofission.triage.calibrated_model import JUDGED_AT_ONCE, Verdicts, judge
+from protofission.triage.calibrated_model import JUDGED_AT_ONCE, REJECT, Verdicts, judge
 from protofission.triage.divisions import cluster_strangers, divide_classes
 from protofission.triage.fit_options import FitOptions
 from protofission.triage.fold_ensemble import FoldEnsemble
@@ -41,7 +41,7 @@ from protofission.triage.fold_models import (
     train_models,
 )
 from protofission.triage.fold_training import CONTROL, METHOD, FoldTraining, Rows
-from protofission.triage.folds import NO_FOLD, assign_folds, hold_out
+from protofission.triage.folds import NO_FOLD, Mask, assign_folds, hold_out
 from protofission.triage.pool_guard import Guard, compare
 
 MOST_LEARNED = 50_000
@@ -59,7 +59,7 @@ class FitResult:
     calibrated_model: FoldEnsemble
     method: str
     folds: Ints
-    """(L,): the fold of each label; NO_FOLD where every model learned from it."""
+    """(L,): the fold of each label that judged; NO_FOLD of one that did not."""
     guard: Guard
     guarantee: Guarantee
     calibration_scores: NDArray[np.float32]
@@ -82,10 +82,12 @@ class FitResult:
     """The share of the pool that is of no known class."""
     duplicates: Ints
     """(L,) or (L + U,): groups of near-duplicates, of labels alone where the pool is large."""
+    about_labels: str = ""
+    """Sentences on the labels that set the threshold, where not all of them do."""
 
     def promise(self) -> str:
-        """The guarantee of the threshold as a sentence."""
-        return self.guarantee.sentence()
+        """The guarantee of the threshold as a sentence, and what it counts."""
+        return f"{self.guarantee.sentence()} {self.about_labels}".strip()
 
 
 def fit_features(
@@ -95,7 +97,10 @@ def fit_features(
     pool_size: int,
     options: FitOptions,
     *,
-    learn_from: NDArray[np.bool_] | None = None,
+    learn_from: Mask | None = None,
+    calibrates: Mask | None = None,
+    strangers: Mask | None = None,
+    parts: Mapping[int, int] | None = None,
     processes: int = 1,
     progress: StageProgress = lambda what, done, total: None,
 ) -> FitResult:
@@ -105,32 +110,37 @@ def fit_features(
         labeled: (L, D), with their `labels`, all classes among them.
         pool: gives rows of the pool, which has `pool_size`; a pool of 0 is none.
         learn_from: (U,): mask of the pool rows to learn from; by default all.
+        calibrates: (L,): mask of the labels that may be held out: these set temperature and
+            threshold, and choose between model and control; by default all. From the others models
+            only learn: labels that somebody chose are not drawn like new images.
+        strangers: (U,): mask of the pool rows that somebody found to be of no class. Models are
+            told so (`fold_training`), and no class is divided by them.
+        parts: the number of sub-classes of some classes; others have that of the options.
         processes: how many train, at most.
     """
     may_learn = np.arange(pool_size) if learn_from is None else np.flatnonzero(learn_from)
     learned = _sample(may_learn, options.seed)
     duplicates = _duplicate_groups(labeled, pool, pool_size, progress)
-    if options.folds == 1:
-        folds = hold_out(
-            labels, duplicates[: len(labels)], options.held_out, options.keep, options.seed
-        )
-    else:
-        folds = assign_folds(labels, duplicates[: len(labels)], options.folds, options.seed)
+    folds = _folds(labels, duplicates[: len(labels)], options, calibrates)
     rows = pool(learned) if len(learned) else labeled[:0]
     models = max(int(folds.max(initial=NO_FOLD)) + 1, 1)
-    data = FoldData(labeled, labels, folds, rows, pool_parts(len(rows), models, options.seed))
-    chosen, guard, strangers = _train_and_guard(data, options, processes, progress)
+    parts_of_pool = pool_parts(len(rows), models, options.seed)
+    told = np.zeros(pool_size, bool) if strangers is None else strangers
+    outside = pool(np.flatnonzero(told)) if told.any() else None
+    data = FoldData(labeled, labels, folds, rows, parts_of_pool, calibrates, outside)
+    chosen, guard, share = _train_and_guard(data, options, processes, progress)
     judging = partial(progress, "judging the pool")
     judging(0, 3)
     calibration = _calibrate(chosen, data, options)
-    sizes = np.bincount(folds[folds != NO_FOLD], minlength=models).tolist()
+    sizes = np.bincount(folds[data.judged], minlength=models).tolist()
     ensemble = FoldEnsemble(chosen, sizes, says_novel=options.discover != 0)
     calibration.set_on(ensemble)
     first = judge(ensemble, _chunks(rows))
+    first.decisions[torch.from_numpy(told[learned])] = REJECT
     judging(1, 3)
-    parts = divide_classes(labeled, labels, rows, first, options)
-    clusters = cluster_strangers(labeled, labels, rows, first, strangers, options)
-    ensemble.parts, ensemble.clusters = parts.centers, clusters.centers
+    divided = divide_classes(labeled, labels, rows, first, options, parts)
+    clusters = cluster_strangers(labeled, labels, rows, first, share, options)
+    ensemble.parts, ensemble.clusters = divided.centers, clusters.centers
     judging(2, 3)
     numbers = np.array_split(np.arange(pool_size), max(-(-pool_size // JUDGED_AT_ONCE), 1))
     verdicts = judge(ensemble, (torch.from_numpy(pool(some)) for some in numbers))
@@ -139,7 +149,7 @@ def fit_features(
     return FitResult(
         calibrated_model=ensemble,
         method=CONTROL if guard.pool_hurts or not len(rows) else METHOD,
-        folds=folds,
+        folds=np.where(data.judges, folds, NO_FOLD),
         guard=guard,
         guarantee=calibration.guarantee,
         calibration_scores=calibration.label_id_scores(),
@@ -147,10 +157,10 @@ def fit_features(
         calibration_errors=calibration.errors,
         accuracy=calibration.accuracy,
         novel=next(iter(clusters.counted), None),
-        parts=parts.counted,
+        parts=divided.counted,
         pool=verdicts,
         typicality=np.concatenate(typicality),
-        strangers=strangers,
+        strangers=share,
         duplicates=duplicates,
     )
 
@@ -166,6 +176,13 @@ def check_pool(others: int) -> None:
         "Every image of the pool is a labeled one too, so nothing can be learned from it: add "
         "images to the pool.",
     )
+
+
+def _folds(labels: Labels, groups: Ints, options: FitOptions, calibrates: Mask | None) -> Ints:
+    seed = options.seed
+    if options.folds == 1:
+        return hold_out(labels, groups, options.held_out, options.keep, seed, calibrates)
+    return assign_folds(labels, groups, options.folds, seed, calibrates)
 
 
 def _sample(numbers: Ints, seed: int) -> Ints:

@@ -15,7 +15,7 @@ from protofission.system.worker_processes import WorkerTask, initialize_worker, 
 from protofission.triage.calibrated_model import JUDGED_AT_ONCE
 from protofission.triage.fold_model import FoldModel
 from protofission.triage.fold_training import FoldTraining, Rows, train_fold
-from protofission.triage.folds import NO_FOLD
+from protofission.triage.folds import NO_FOLD, Mask
 from protofission.triage.pool_guard import FoldVerdicts
 
 
@@ -33,6 +33,10 @@ class FoldData:
     """(U, D)."""
     parts: Ints
     """(U,): model k does not learn from part k of the pool."""
+    calibrates: Mask | None = None
+    """(L,): the labels that judge models, if they have a fold; by default all."""
+    strangers: Rows | None = None
+    """(n, D): images that are known to be of no class; every model learns from them."""
 
     @property
     def models(self) -> int:
@@ -40,9 +44,15 @@ class FoldData:
         return max(int(self.folds.max(initial=NO_FOLD)) + 1, 1)
 
     @property
+    def judges(self) -> Mask:
+        """(L,): mask of the labels that judge the model which did not learn from them."""
+        held: Mask = self.folds != NO_FOLD
+        return held if self.calibrates is None else held & self.calibrates
+
+    @property
     def judged(self) -> Ints:
-        """(n,): indices of the labels that some model did not learn from."""
-        return np.flatnonzero(self.folds != NO_FOLD)
+        """(n,): indices of these labels."""
+        return np.flatnonzero(self.judges)
 
 
 def pool_parts(size: int, models: int, seed: int) -> Ints:
@@ -109,7 +119,13 @@ def _train(data: FoldData, settings: FoldTraining, task: _Task) -> FoldModel:
     settings = replace(settings, seed=(settings.seed + task.model) % 2**63)
     pool = data.pool[data.parts != task.model] if task.with_pool else None
     with one_thread(strictly=True), one_library_thread():
-        return train_fold(settings, data.labeled[learned], data.labels[learned], pool)
+        return train_fold(
+            settings,
+            data.labeled[learned],
+            data.labels[learned],
+            pool,
+            strangers=data.strangers,
+        )
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protofission.core.array_types import Ints
 from protofission.core.conformal import fewest_images
@@ -13,9 +14,12 @@ from protofission.data.image_sets import Labels
 
 NO_FOLD = -1
 """The fold of a label that every model learns from."""
+Mask = NDArray[np.bool_]
 
 
-def assign_folds(labels: Labels, groups: Ints, number: int, seed: int) -> Ints:
+def assign_folds(
+    labels: Labels, groups: Ints, number: int, seed: int, calibrates: Mask | None = None
+) -> Ints:
     """(L,): the fold of each label, with even shares of every class in each of `number` folds.
 
     Near-duplicates of a class are in one fold. A class with a single image, or whose images are all
@@ -24,30 +28,50 @@ def assign_folds(labels: Labels, groups: Ints, number: int, seed: int) -> Ints:
 
     Args:
         groups: (L,): numbers of near-duplicates.
+        calibrates: (L,): mask of the labels to hold out; by default all. The others are in NO_FOLD,
+            but for near-duplicates of one that is held out, and change no fold.
     """
     units, owners = _units(labels, groups)
-    order, _, counts = _ranks_in_classes(owners, seed)
+    dealt = _dealt_units(units, calibrates)
+    order, _, _ = _ranks_in_classes(owners[dealt], seed)
     turn = np.full(len(owners), NO_FOLD)
-    shared = counts[owners[order]] > 1
+    shared = np.bincount(owners)[owners[dealt[order]]] > 1
     # Dealing goes on from class to class, so that all folds are about equally large.
-    turn[order[shared]] = np.arange(int(shared.sum())) % number
+    turn[dealt[order[shared]]] = np.arange(int(shared.sum())) % number
     return turn[units]
 
 
-def hold_out(labels: Labels, groups: Ints, share: float, keep: float, seed: int) -> Ints:
+def hold_out(
+    labels: Labels,
+    groups: Ints,
+    share: float,
+    keep: float,
+    seed: int,
+    calibrates: Mask | None = None,
+) -> Ints:
     """(L,): fold 0 for a share of the labels, or as many as `keep` wants, half of all at most.
 
     All others are in NO_FOLD: this is one model, and a split instead of folds.
+
+    Args:
+        calibrates: as `assign_folds` takes it; the share is of these.
     """
     units, owners = _units(labels, groups)
-    order, rank, counts = _ranks_in_classes(owners, seed)
-    own = counts[owners[order]]
-    wanted = max(math.ceil(share * len(owners)), fewest_images(keep))
-    turn = np.where(rank < own - 1, (rank + 0.5) / own, np.inf)  # one of each class stays
-    some = np.argsort(turn, kind="stable")[: min(wanted, len(owners) // 2)]
+    dealt = _dealt_units(units, calibrates)
+    order, rank, counts = _ranks_in_classes(owners[dealt], seed)
+    names = owners[dealt[order]]
+    wanted = max(math.ceil(share * len(dealt)), fewest_images(keep))
+    stays = rank >= np.bincount(owners)[names] - 1  # one of each class stays
+    turn = np.where(stays, np.inf, (rank + 0.5) / counts[names])
+    some = np.argsort(turn, kind="stable")[: min(wanted, len(dealt) // 2)]
     folds = np.full(len(owners), NO_FOLD)
-    folds[order[some[np.isfinite(turn[some])]]] = 0
+    folds[dealt[order[some[np.isfinite(turn[some])]]]] = 0
     return folds[units]
+
+
+def _dealt_units(units: Ints, calibrates: Mask | None) -> Ints:
+    """Units with a label that may be held out, in order."""
+    return np.unique(units if calibrates is None else units[calibrates])
 
 
 def _units(labels: Labels, groups: Ints) -> tuple[Ints, Labels]:

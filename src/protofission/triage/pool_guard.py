@@ -139,11 +139,11 @@ def _measure(
 ) -> tuple[Pair, Pair]:
     """Accuracies and shares of pairs of both, with weights of labels and of pool images."""
     accuracy = tuple(float(np.average(each.right, weights=known)) for each in both)
-    above = tuple(_above(each, known, pool) for each in both)
+    above = tuple(share_above(each, known, pool) for each in both)
     return (accuracy[0], accuracy[1]), (above[0], above[1])
 
 
-def _above(verdicts: FoldVerdicts, known: Floats, pool: Floats) -> float:
+def share_above(verdicts: FoldVerdicts, known: Floats, pool: Floats) -> float:
     """The weighted share of pairs in which a label scores above an image of the pool; ties half."""
     order = np.argsort(verdicts.pool, kind="stable")
     scores, weights = verdicts.pool[order], pool[verdicts.images[order]]

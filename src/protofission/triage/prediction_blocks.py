@@ -164,6 +164,13 @@ class Predictor:
             for place, file in enumerate(block)
         ]
 
+    def rows_of_pixels(
+        self, paths: Sequence[str], pixels: Sequence[NDArray[np.uint8]]
+    ) -> list[Row]:
+        """Predict images that are decoded, all together; several threads may do so."""
+        images = floats(torch.from_numpy(np.stack(pixels)))
+        return self._judge_rows(paths, _as_stored(self.encoder.features(images)))
+
     def _judge_rows(self, paths: Sequence[str], features: Tensor) -> list[Row]:
         return rows_of(paths, self.bundle.predict_features(features), self.names)
 
@@ -204,8 +211,7 @@ class Predictor:
                 if ready:
                     images = floats(torch.from_numpy(np.stack(ready)))
                     features.append(self.encoder.features(images))
-        # Rounded as a store has them, on which the model was trained and calibrated.
-        return torch.cat(features).half().float(), refused
+        return _as_stored(torch.cat(features)), refused
 
     def _pixels(self, file: InputFile) -> NDArray[np.uint8] | str:
         try:
@@ -214,6 +220,11 @@ class Predictor:
             return decode(content_of(file.place, self.decoding.byte_limit), self.decoding)
         except RefusedError as refusal:
             return str(refusal)
+
+
+def _as_stored(features: Tensor) -> Tensor:
+    """Round features as a store has them, on which the model was trained and calibrated."""
+    return features.half().float()
 
 
 _predictor: Predictor | InputError | None = None

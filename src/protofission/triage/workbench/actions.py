@@ -69,7 +69,7 @@ class ConfirmLabels:
 
 @dataclass(frozen=True)
 class DrawRandom:
-    """Put images into the random queue, drawn from the unlabeled before anybody looks."""
+    """Put images of the pool, with labels or without, into a random queue before anybody looks."""
 
     images: tuple[int, ...]
 

@@ -11,7 +11,6 @@ from protofission.core.array_types import Ints
 from protofission.core.errors import InputError, require
 from protofission.triage.workbench.actions import (
     NONE,
-    UNLABELED,
     Action,
     AddClass,
     ConfirmLabels,
@@ -144,11 +143,11 @@ def _effect_on_images(
             )
             return Effect(book, rows, old | CONFIRMED)
         case DrawRandom():
-            taken = (labels_of_cells(old) != UNLABELED) | ((old & DRAWN) != 0)
+            taken = (old & DRAWN) != 0  # those with a label may be drawn: they count as answered
             require(
                 not bool(taken.any()),
-                f"Image {action.images[int(taken.argmax())]} has a label or was drawn already: "
-                "draw from the others.",
+                f"Image {action.images[int(taken.argmax())]} was drawn already: draw from the "
+                "others.",
             )
             return Effect(book, rows, old | DRAWN, action.images)
         case _:

@@ -22,11 +22,9 @@ from protofission.triage.fit_options import FitOptions
 from protofission.triage.kept_images import FEATURES_FOLDER, KeptImages, not_kept
 from protofission.triage.label_verdicts import LabelVerdicts
 from protofission.triage.workbench.groups import GroupEdits, ModelRows
-from protofission.triage.workbench.log import WORKBENCH_FOLDER
 from protofission.triage.workbench.state import WorkbenchState
+from protofission.triage.workbench.versions import version_folder
 
-VERSIONS_FOLDER = "models"
-"""The folder in that of the workbench that has the bundle of each version."""
 MOST_IMAGE_BYTES = 2**30
 """Largest size of an image's file that is read."""
 
@@ -184,7 +182,7 @@ class Material:
 
     def version_folder(self, version: int) -> Path:
         """The folder of the bundle of a version, to be saved there before it is kept."""
-        return self.model / WORKBENCH_FOLDER / VERSIONS_FOLDER / str(version)
+        return version_folder(self.model, version)
 
     def at(self, version: int, groups: GroupEdits) -> Material:
         """The material with another version of the model.
@@ -243,7 +241,7 @@ class Material:
 
 def _version_folder(model: Path, version: int) -> Path:
     """The folder that has a version; the model of the fit is in the model's own until a keep."""
-    found = model / WORKBENCH_FOLDER / VERSIONS_FOLDER / str(version)
+    found = version_folder(model, version)
     return model if version == 0 and not found.exists() else found
 
 

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from protofission.core.array_types import Ints
 from protofission.core.errors import InputError, printable, unknown
-from protofission.triage.workbench.actions import UNLABELED, Action, KeepRefit, Redo, Undo
+from protofission.triage.workbench.actions import (
+    UNLABELED,
+    Action,
+    DrawRandom,
+    KeepRefit,
+    Redo,
+    Undo,
+)
 from protofission.triage.workbench.book import Book, ClassState
 from protofission.triage.workbench.cells import (
     BLANK,
@@ -132,6 +139,14 @@ class WorkbenchState:
     def random_queue(self) -> Ints:
         """Images that were drawn at random, in order of drawing, answered or not."""
         return np.array(self._drawn, np.int64)
+
+    @property
+    def random_queues(self) -> tuple[Ints, ...]:
+        """The images of each draw, in order."""
+        draws = (change.action for change in self._done)
+        return tuple(
+            np.array(draw.images, np.int64) for draw in draws if isinstance(draw, DrawRandom)
+        )
 
     @property
     def random_open(self) -> Ints:

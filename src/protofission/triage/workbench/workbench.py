@@ -13,7 +13,6 @@ import numpy as np
 from protofission.core.array_types import Ints
 from protofission.core.errors import InputError, printable, require
 from protofission.triage.workbench.actions import (
-    UNLABELED,
     Action,
     DrawRandom,
     JunkCluster,
@@ -143,19 +142,22 @@ class Workbench:
             return self._do(Redo(last[0]))
 
     def draw_random(self, count: int) -> tuple[int, ...]:
-        """Draw images without a label at random into the random queue, and return their rows.
+        """Draw images of the pool at random into a queue, and return their rows.
 
-        Each image that has no label and was not drawn before is as likely as any other; fewer are
-        drawn if fewer are left.
+        Each that was not drawn before is as likely as any other, whether it has a label or not: of
+        the rest alone, the draw would lack what was chosen before (`calibration_labels`). Those
+        with a label count as answered. Fewer are drawn if fewer are left.
         """
         require(
             1 <= count <= MOST_DRAWN,
             f"{count} images cannot be drawn: give a number from 1 to {MOST_DRAWN:,}.",
         )
         with self._lock:
-            state = self.state
-            left = np.flatnonzero((state.label_of == UNLABELED) & ~state.drawn)
-            require(len(left) > 0, "Every image has a label or was drawn already.")
+            state, material = self._now
+            may_be = ~state.drawn & ~material.repeated
+            may_be[: state.num_labeled] = False
+            left = np.flatnonzero(may_be)
+            require(len(left) > 0, "Every image of the pool was drawn already.")
             random = np.random.default_rng(secrets.randbits(128))
             rows = tuple(random.permutation(left)[:count].tolist())
             self._do(DrawRandom(rows))

@@ -1,0 +1,1 @@
+"""Servers on HTTP: what guards and runs them, and the prediction of images."""

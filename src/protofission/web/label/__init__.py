@@ -1,0 +1,1 @@
+"""The workbench in the browser: its server, its answers and its pages."""

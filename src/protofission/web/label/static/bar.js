@@ -1,0 +1,67 @@
+/** The bar at the bottom: how many images are selected, and what can be done with them. */
+
+import { addClass, label, nothingChosen, skip } from "./changes.js";
+import { pickClass } from "./dialogs.js";
+import { button, count, h, refill } from "./dom.js";
+import { NONE, store } from "./store.js";
+
+const MOST = 9;
+
+/** Label what a screen's next key is about, by a class, NONE or null. */
+export async function labelTargets(screen, classId) {
+  const rows = screen.targets();
+  if (!rows.length) return nothingChosen();
+  screen.answering?.(rows);
+  const done = label(rows, classId, screen.source);
+  screen.answered?.(rows);
+  await done;
+  return null;
+}
+
+export async function labelByName(screen) {
+  const rows = screen.targets?.() ?? [];
+  const picked = await pickClass(rows.length ? `Label ${count(rows.length, "image")} as …` : "A new class");
+  if (!picked) return;
+  const id = picked.id ?? await addClass(picked.name);
+  if (id === null || !rows.length) return;
+  screen.answering?.(rows);
+  const done = label(rows, id, screen.source);
+  screen.answered?.(rows);
+  await done;
+}
+
+export async function skipTargets(screen) {
+  const rows = screen.targets();
+  if (!rows.length) return nothingChosen();
+  screen.answering?.(rows);
+  const done = skip(rows);
+  screen.answered?.(rows);
+  await done;
+  return null;
+}
+
+/** Draw the bar for a screen with images; without one it is hidden. */
+export function drawBar(screen) {
+  const bar = document.getElementById("bar");
+  bar.hidden = !screen?.targets || !(screen.view || screen.grids.some((grid) => grid.source.total));
+  document.body.classList.toggle("with-bar", !bar.hidden);
+  if (bar.hidden) return;
+  const size = screen.selection.size;
+  const framed = Boolean(screen.grid && screen.grid.activeRow !== null);
+  const text = size ? `${count(size, "image")} selected` : framed ? "The framed image" : "No image is selected";
+  const shown = store.classes.slice(0, MOST);
+  const state = JSON.stringify([text, shown.map((one) => [one.id, one.name]), store.classes.length, screen.number, screen.suggestion?.(null)]);
+  if (bar.dataset.state === state) return;
+  bar.dataset.state = state;
+  const more = store.classes.length > MOST ? `${store.classes.length - MOST} more, or new …` : "New class …";
+  refill(bar,
+    h("div.about", {}, h("strong", { "aria-live": "polite" }, text),
+      size ? button("Clear", () => screen.selection.clear(), { key: "Esc", class: "plain" })
+        : button("Select all", () => screen.selectAll(), { key: "A", class: "plain" })),
+    h("div.extra", {}, screen.buttons?.() ?? [],
+      button("None of these", () => labelTargets(screen, NONE), { key: "0" }),
+      button("Skip", () => skipTargets(screen), { key: "S" })),
+    h("div.classes", { role: "group", "aria-label": "Label as" },
+      shown.map((one, place) => button(one.name, () => labelTargets(screen, one.id), { key: String(place + 1), class: "class", title: one.name })),
+      button(more, () => labelByName(screen), { key: "N" })));
+}

@@ -1,0 +1,91 @@
+/** What a person can do, each as one action with a sentence of what was done. */
+
+import { count, number } from "./dom.js";
+import { toast } from "./notices.js";
+import { NONE, store } from "./store.js";
+
+export function label(rows, classId, source) {
+  if (!rows.length) return Promise.resolve(null);
+  const what = count(rows.length, "image");
+  const said = classId === null ? `Took the label of ${what} back.`
+    : classId === NONE ? `Labeled ${what} as none of these.`
+      : `Labeled ${what} as ${store.className(classId)}.`;
+  const changes = { label: classId, skipped: false };
+  return store.act("label", { images: rows, class_id: classId, source }, { rows, changes, said });
+}
+
+export function skip(rows) {
+  if (!rows.length) return Promise.resolve(null);
+  const said = `Skipped ${count(rows.length, "image")}.`;
+  return store.act("skip", { images: rows }, { rows, changes: { skipped: true }, said });
+}
+
+let groups = 0;
+
+/** Give many images the class that is suggested for each: one key, and one key takes it back. */
+export async function confirmSuggestions(pairs, source) {
+  const byClass = new Map();
+  for (const [row, classId] of pairs) {
+    if (!byClass.has(classId)) byClass.set(classId, []);
+    byClass.get(classId).push(row);
+  }
+  if (byClass.size === 1) {
+    const [[classId, rows]] = byClass;
+    return label(rows, classId, source);
+  }
+  groups += 1;
+  const last = [...byClass.keys()].at(-1);
+  const done = [...byClass].map(([classId, rows]) => store.act("label", { images: rows, class_id: classId, source }, {
+    rows, changes: { label: classId, skipped: false }, group: groups,
+    said: classId === last ? `Labeled ${count(pairs.length, "image")} as suggested, in ${number(byClass.size)} classes.` : "",
+  }));
+  return Promise.all(done);
+}
+
+/** Make a class and return its number; a class of that name that is there is taken as it is. */
+export async function addClass(name) {
+  const known = store.classByName(name);
+  if (known) return known.id;
+  const before = new Set(store.classes.map((one) => one.id));
+  const done = await store.act("add_class", { name }, { said: `Added the class ${name}.` });
+  if (done === null) return null;
+  return store.classes.find((one) => !before.has(one.id))?.id ?? store.classByName(name)?.id ?? null;
+}
+
+export const renameClass = (id, name) => store.act("rename_class", { class_id: id, name },
+  { said: `Renamed ${store.className(id)} to ${name}.` });
+
+export const mergeClasses = (classes, into) => store.act("merge_classes", { classes, into },
+  { said: `Merged ${classes.map((id) => store.className(id)).join(", ")} into ${store.className(into)}.` });
+
+export const nameSubclass = (id, subclass, name) => store.act("name_subclass", { class_id: id, subclass, name },
+  { said: `Named a sub-class ${name}.` });
+
+export const mergeSubclasses = (id, subclasses, into) => store.act("merge_subclasses",
+  { class_id: id, subclasses, into }, { said: `Merged ${number(subclasses.length + 1)} sub-classes into one.` });
+
+export const promoteSubclass = (id, subclass, name) => store.act("promote_subclass", { class_id: id, subclass, name },
+  { said: `Made a class of the sub-class: ${name}.` });
+
+export const dissolveSubclasses = (id) => store.act("dissolve_subclasses", { class_id: id },
+  { said: `The sub-classes of ${store.className(id)} are not a real division.` });
+
+export const nameCluster = (cluster, name) => store.act("name_cluster", { cluster, name },
+  { said: `Named a cluster ${name}.` });
+
+export const mergeClusters = (clusters, into) => store.act("merge_clusters", { clusters, into },
+  { said: `Merged ${number(clusters.length + 1)} clusters into one.` });
+
+export const splitCluster = (cluster, parts) => store.act("split_cluster", { parts },
+  { said: `Split a cluster into ${parts}.`, path: `/api/clusters/${cluster}/split` });
+
+export const promoteCluster = (cluster, name, size) => store.act("promote_cluster", { cluster, name },
+  { said: `Made a class of ${count(size, "image")}: ${name}.` });
+
+export const junkCluster = (cluster, size) => store.act("junk_cluster", { cluster },
+  { said: `Labeled ${count(size, "image")} as none of these.` });
+
+export const confirmLabels = (rows) => store.act("confirm_labels", { images: rows },
+  { said: `Kept the label of ${count(rows.length, "image")}.` });
+
+export const nothingChosen = () => toast("No image is selected: move to one with the arrows, or click it.");

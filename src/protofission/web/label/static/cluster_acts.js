@@ -1,0 +1,51 @@
+/** What one can do with a cluster, from its card or from its grid. */
+
+import { get } from "./api.js";
+import { junkCluster, label, nameCluster, promoteCluster, splitCluster } from "./changes.js";
+import { askName, choose, pickClass } from "./dialogs.js";
+import { button, count } from "./dom.js";
+import { fail } from "./notices.js";
+
+const PARTS = [2, 3, 4, 5];
+
+export async function askClusterName(one) {
+  const name = await askName(`Name the cluster ${one.name}`, { value: one.name, note: "A name alone labels nothing: Promote does." });
+  if (name && name !== one.name) await nameCluster(one.number, name);
+}
+
+/** A new name makes a class of the cluster; the name of a class labels its images with it. */
+export async function askPromotion(one) {
+  const picked = await pickClass(`Make ${count(one.size, "image")} of ${one.name} a class`);
+  if (!picked) return null;
+  if (picked.id === null) return promoteCluster(one.number, picked.name, one.size);
+  try {
+    const { rows } = await get(`/api/images?set=cluster:${one.number}&only=rows`);
+    return await label(rows, picked.id, "cluster");
+  } catch (error) {
+    fail(error);
+    return null;
+  }
+}
+
+export async function askSplit(one) {
+  const choices = PARTS.filter((parts) => parts <= one.size).map((parts) => ({ text: `${parts} parts`, parts }));
+  if (!choices.length) return;
+  const picked = await choose(`Split ${one.name} into …`, choices, "By what looks alike inside it.");
+  if (picked) await splitCluster(one.number, picked.parts);
+}
+
+export const junk = (one) => junkCluster(one.number, one.size);
+
+/** The same as keys; `after` is called when something was done. */
+export const clusterKeys = (one, after = () => {}) => ({
+  r: () => askClusterName(one).then(after),
+  p: () => askPromotion(one).then(after),
+  x: () => askSplit(one).then(after),
+  j: () => junk(one).then(after),
+});
+
+export function clusterButtons(one, after = () => {}) {
+  const keys = clusterKeys(one, after);
+  return [button("Promote", keys.p, { key: "P", class: "first" }), button("Name", keys.r, { key: "R" }),
+    button("Split", keys.x, { key: "X" }), button("Junk", keys.j, { key: "J" })];
+}

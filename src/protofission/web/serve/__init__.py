@@ -1,0 +1,1 @@
+"""Prediction as a server: images in a request, rows in the answer."""

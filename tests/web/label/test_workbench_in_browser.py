@@ -1,0 +1,454 @@
+"""The workbench in a real browser, by keys and mouse: every screen does what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from served_workbenches import (
+    CHROMIUM,
+    MARKUP,
+    Served,
+    Window,
+    chromium,
+    put_markup_into_a_name,
+)
+from small_workbenches import small_model
+
+pytest.importorskip("playwright.sync_api")
+pytest.importorskip("fastapi")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+
+SCREENS = ("overview", "classes", "class/0", "new", "next", "random", "map", "images/all",
+           "similar/3", "problems", "refit", "export")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = small_model(tmp_path_factory.mktemp("fresh"), pool=120)
+    put_markup_into_a_name(model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def served(fresh: Path, browser: Any) -> Iterator[tuple[Served, Any]]:
+    """A server, and a context of the browser that has its cookie."""
+    server = Served(fresh)
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.goto(server.entry)
+    page.wait_for_selector("main h1")
+    page.close()
+    yield server, context
+    context.close()
+    server.stop()
+
+
+@pytest.fixture
+def window(served: tuple[Served, Any]) -> Iterator[Window]:
+    server, context = served
+    shown = Window(context.new_page(), server.address)
+    yield shown
+    assert shown.errors == []
+    shown.page.close()
+
+
+def test_labels_by_keys_alone_and_every_key_is_undone(window: Window) -> None:
+    window.open("overview")
+    before = window.labels()
+    window.press("g", "l")
+    window.page.wait_for_selector(".tile .line.suggested")
+    first = window.page.locator(".tile.active")
+    assert first.get_attribute("data-place") == "0"
+    window.press("1")
+    window.says("Labeled 1 image as ash")
+    assert window.page.locator(".tile.active").get_attribute("data-place") == "1"
+    window.press("0")
+    window.wait_for_labels(ash=before["ash"] + 1, none=before["none"] + 1)
+    window.press("s")
+    window.says("Skipped 1 image")
+    window.press("Space", "ArrowRight", "Space")
+    window.bar("2 images selected")
+    window.press("n")
+    window.type("a new kind")
+    window.wait_for_labels(**{"a new kind": 2})
+    window.press("z", "z", "z", "z", "z")
+    window.wait_for_labels(**before)
+    window.says("Undone: ")
+    window.press("Shift+Z")
+    window.wait_for_labels(ash=before["ash"] + 1)
+    window.press("z")
+    window.wait_for_labels(**before)
+
+
+def test_one_key_takes_all_suggestions_and_one_gives_them_back(window: Window) -> None:
+    window.open("next")
+    window.page.wait_for_selector(".tile .line.suggested")
+    before, batch = window.labels(), window.tiles()
+    assert 12 <= batch <= 24
+    seen = window.page.locator(".tile").first.get_attribute("aria-label")
+    window.press("Shift+Enter")
+    window.wait_for_labels(unlabeled=before["unlabeled"] - batch)
+    window.page.wait_for_function(
+        "seen => document.querySelector('.tile')?.ariaLabel !== seen"
+        " && document.querySelector('.tile .line.suggested')",
+        arg=seen,
+    )
+    window.press("z")
+    window.wait_for_labels(**before)
+
+
+def test_selects_by_click_shift_space_and_all(window: Window) -> None:
+    window.open("images/unlabeled")
+    before = window.labels()
+    tiles = window.page.locator(".tile")
+    tiles.nth(2).click()
+    window.bar("1 image selected")
+    tiles.nth(5).click(modifiers=["Shift"])
+    window.bar("4 images selected")
+    window.press("ArrowRight", "Space")
+    window.bar("5 images selected")
+    window.press("2")
+    window.says("Labeled 5 images as birch")
+    window.press("a")
+    window.bar(f"{before['unlabeled']} images selected")
+    window.press("0")
+    window.wait_for_labels(unlabeled=0)
+    window.press("z", "z")
+    window.wait_for_labels(**before)
+    window.press("Escape", "Backspace")
+    assert window.page.locator(".tile .line.labeled").count() == 0
+
+
+def test_a_refusal_is_shown_and_taken_back(window: Window) -> None:
+    window.open("images/unlabeled")
+    answer = {"status": 400, "json": {"error": "No such <b>luck</b> today."}}
+    window.page.route("**/api/actions", lambda route: route.fulfill(**answer))
+    window.press("1")
+    window.says("No such <b>luck</b> today.")
+    assert window.page.locator(".tile .line.labeled").count() == 0
+    window.page.unroute("**/api/actions")
+
+
+def test_a_lasso_on_the_map_selects_and_so_do_the_keys(window: Window) -> None:
+    window.open("map")
+    before = window.labels()
+    box = window.page.locator("canvas").bounding_box()
+    left, top = box["x"] + 2, box["y"] + 2
+    right, bottom = box["x"] + box["width"] - 2, box["y"] + box["height"] - 2
+    mouse = window.page.mouse
+    mouse.move(left, top)
+    mouse.down()
+    for x, y in ((right, top), (right, bottom), (left, bottom)):
+        mouse.move(x, y, steps=3)
+    mouse.up()
+    total = window.get("/api/overview")["rows"]
+    window.bar(f"{total} images selected")
+    window.page.wait_for_selector(".map-scroller .tile")
+    window.press("Escape")
+    window.page.locator(".legend .group").first.click()
+    window.page.locator("#bar strong", has_text=re.compile(r"^\d+ images selected")).wait_for()
+    window.press("Escape")
+    window.page.locator("canvas").focus()
+    window.press(*["]"] * 8, "Space")
+    window.page.wait_for_selector(".map-scroller .tile")
+    window.press("0")
+    window.says("as none of these")
+    assert window.labels()["none"] > before["none"]
+    window.press("z")
+    window.wait_for_labels(**before)
+
+
+def test_clusters_are_named_split_merged_promoted_and_thrown_out(window: Window) -> None:
+    window.open("new")
+    before, clusters = window.labels(), window.get("/api/clusters")
+    size = clusters[0]["size"]
+    assert size > 3
+    cards = window.page.locator(".cluster h2")
+    window.press("r")
+    window.type("a kind of tree")
+    window.page.locator(".cluster h2", has_text="a kind of tree").wait_for()
+    window.press("x")
+    window.page.locator("dialog .choice").first.click()
+    window.says("Split a cluster into 2")
+    window.counts(".cluster h2", len(clusters) + 1)
+    window.press("z")
+    window.says("Undone: ")
+    window.counts(".cluster h2", len(clusters))
+    if len(clusters) > 1:
+        window.press("Space", "ArrowRight", "Space", "m")
+        window.says("Merged 2 clusters")
+        window.counts(".cluster h2", len(clusters) - 1)
+        window.press("z")
+        window.counts(".cluster h2", len(clusters))
+    cards.first.locator("xpath=ancestor::article").focus()
+    window.press("j")
+    window.wait_for_labels(none=before["none"] + size)
+    window.press("z")
+    window.wait_for_labels(**before)
+    cards.first.locator("xpath=ancestor::article").focus()
+    window.press("p")
+    window.type("elm")
+    window.wait_for_labels(elm=size)
+    window.page.locator(".class-list", has_text="elm").wait_for()
+    window.press("z", "z")
+    window.wait_for_labels(**before)
+
+
+def test_a_class_is_renamed_and_merged_and_markup_in_names_is_text(window: Window) -> None:
+    window.open("class/1")
+    before = window.labels()
+    window.press("r")
+    window.type("<script>alert(1)</script>")
+    window.page.locator("h1", has_text="<script>alert(1)</script>").wait_for()
+    window.page.locator(".class-list", has_text="<script>alert(1)</script>").wait_for()
+    for route in ("overview", "classes", "next", "map", "images/all"):
+        window.open(route)
+    assert window.page.locator("body script").count() == 0
+    rows = window.get("/api/images?set=all&only=rows")["rows"]
+    window.open(f"similar/{rows[-1]}")
+    window.page.locator(".path", has_text=MARKUP).wait_for()
+    assert window.page.title() != "caught"
+    assert window.page.locator("img[src=x]").count() == 0
+    window.open("class/1")
+    window.press("m")
+    window.type("cedar")
+    merged = before["birch"] + before["cedar"]
+    window.wait_for_labels(cedar=merged)
+    window.page.wait_for_selector("main[data-screen=classes]")
+    window.press("z", "z")
+    window.wait_for_labels(**before)
+
+
+def test_sub_classes_are_acted_on(window: Window) -> None:
+    window.open("overview")
+    wide = [one for one in range(3) if len(kinds(window, one)) > 1]
+    if not wide:
+        pytest.skip("the small model found one kind in every class")
+    window.open(f"class/{wide[0]}")
+    before = window.labels()
+    first = kinds(window, wide[0])[0]
+    window.page.locator(".kind").first.focus()
+    window.press("r")
+    window.type("the pale kind")
+    window.page.locator(".kind h3", has_text="the pale kind").wait_for()
+    window.page.locator(".kind", has_text="the pale kind").focus()
+    window.press("p")
+    window.type("pale")
+    window.wait_for_labels(pale=first["size"])
+    window.press("z")
+    window.wait_for_labels(**before)
+    window.page.locator(".strip-head button", has_text="Not a real division").click()
+    window.page.locator("section", has_text="None are kept").last.wait_for()
+    window.press("z", "z")
+    window.page.locator(".kind").first.wait_for()
+
+
+def kinds(window: Window, class_id: int) -> list[dict[str, Any]]:
+    found = window.get(f"/api/classes/{class_id}")["subclasses"]
+    return [one for one in found if one["size"] and not one["dissolved"]]
+
+
+def test_the_random_queue_shows_no_suggestion(window: Window) -> None:
+    window.open("random")
+    window.page.locator("button", has_text="Draw 30 images at random").click()
+    window.page.wait_for_selector(".tile")
+    assert window.page.locator(".tile .line.suggested, .tile .line.accepted").count() == 0
+    assert window.page.locator(".inspector dt", has_text="Model").count() == 0
+    before = window.labels()
+    window.press("1", "2", "0")
+    window.wait_for_labels(ash=before["ash"] + 1, birch=before["birch"] + 1)
+    window.page.locator(".progress-line", has_text="3 of 30 images answered").wait_for()
+    window.press("z", "z", "z", "z")
+    window.page.locator("button", has_text="Draw 30 images at random").wait_for()
+    window.wait_for_labels(**before)
+
+
+def test_similar_images_and_what_they_were_called(window: Window) -> None:
+    window.open("images/all")
+    window.press("ArrowRight", "f")
+    window.page.wait_for_selector("main[data-screen=similar]:not([aria-busy]) .tile")
+    assert "no label" in window.page.locator(".tally").inner_text()
+    before = window.labels()
+    window.press("End", "Backspace", "3")
+    window.page.wait_for_selector(".tile .line.labeled")
+    window.press("z", "z")
+    window.wait_for_labels(**before)
+
+
+def test_problems_are_listed(window: Window) -> None:
+    window.open("problems/unreadable")
+    window.page.locator("table", has_text="it is cut short").wait_for()
+    doubts = window.get("/api/problems")["doubts"]
+    window.open("problems/doubts")
+    if not doubts:
+        window.page.locator(".empty", has_text="No label is in doubt").wait_for()
+        return
+    window.press("k")
+    window.says("Kept the label of 1 image")
+    window.page.locator(".tile", has_text="kept by you").wait_for()
+    window.press("z")
+    window.page.locator(".tile", has_text="kept by you").wait_for(state="detached")
+
+
+def test_exports_a_table_that_can_be_downloaded(window: Window) -> None:
+    window.open("export")
+    window.page.locator("input[value=csv]").check()
+    window.page.locator("button", has_text="Export").last.click()
+    link = window.page.locator("a.button", has_text="Download")
+    link.wait_for()
+    with window.page.expect_download() as download:
+        link.click()
+    text = Path(download.value.path()).read_text()
+    assert len(text.splitlines()) == 61  # a heading, and 20 labels of each of three classes
+    assert "ash" in text
+
+
+def test_help_lists_the_keys_and_turns_single_ones_off(window: Window) -> None:
+    window.open("overview")
+    window.press("?")
+    dialog = window.page.locator("dialog[open]")
+    assert "none of these" in dialog.inner_text()
+    dialog.locator("input[type=checkbox]").uncheck()
+    window.press("Escape")
+    window.press("g", "m")
+    assert window.page.evaluate("location.hash") == "#/overview"
+    window.press("?")
+    dialog.locator("input[type=checkbox]").check()
+    window.press("Escape", "g", "m")
+    window.page.wait_for_selector("main[data-screen=map]:not([aria-busy])")
+
+
+def test_another_window_shows_what_this_one_did(window: Window, served: tuple[Served, Any]) -> None:
+    server, context = served
+    window.open("images/unlabeled")
+    other = Window(context.new_page(), server.address)
+    other.open("images/unlabeled")
+    window.press("1")
+    window.says("Labeled 1 image as ash")
+    other.says("Another window changed something")
+    other.page.wait_for_selector(".tile .line.labeled")
+    other.press("z")
+    other.says("Undone: ")
+    other.page.close()
+    window.page.wait_for_selector(".tile .line.labeled", state="detached")
+
+
+@pytest.mark.parametrize("size", [(375, 740), (360, 225)], ids=["phone", "zoom of 400 %"])
+def test_every_screen_fits(served: tuple[Served, Any], browser: Any, size: tuple[int, int]) -> None:
+    server, context = served
+    page = context.new_page()
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    shown = Window(page, server.address)
+    for route in SCREENS:
+        shown.open(route)
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(wide) <= 0, route
+        covered = "getComputedStyle(document.getElementById('bar')).position"
+        assert size[1] > 300 or page.evaluate(covered) == "static"
+    assert shown.errors == []
+    page.close()
+
+
+def test_a_killed_server_is_told_and_undo_works_after_the_next_start(
+    fresh: Path, browser: Any, tmp_path: Path
+) -> None:
+    model = small_model(tmp_path, pool=120)
+    server = Served(model)
+    context = browser.new_context()
+    window = Window(context.new_page(), server.address)
+    window.page.goto(server.entry)
+    window.open("images/unlabeled")
+    before = window.labels()
+    window.press("Space", "ArrowRight", "Space", "3")
+    window.says("Labeled 2 images as cedar")
+    server.stop(signal.SIGKILL)
+    window.press("1")
+    window.page.locator("#banner", has_text="does not answer").wait_for()
+    window.counts(".tile .line.labeled", 2)
+    again = Served(model, server.port)
+    window.page.goto(again.entry)
+    window.open("overview")
+    window.wait_for_labels(cedar=before["cedar"] + 2)
+    window.press("z")
+    window.says("Undone: ")
+    window.wait_for_labels(**before)
+    assert window.errors == []
+    context.close()
+    again.stop()
+
+
+def test_ten_thousand_images_scroll_with_few_tiles(
+    browser: Any, tmp_path: Path, record_property: Any
+) -> None:
+    server = Served(small_model(tmp_path, pool=10_000))
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    window = Window(context.new_page(), server.address)
+    window.page.goto(server.entry)
+    window.open("images/all")
+    window.page.wait_for_selector(".tile")
+    found = window.page.evaluate(
+        """async () => {
+          const frames = [];
+          let most = 0;
+          let last = performance.now();
+          const high = document.documentElement.scrollHeight;
+          for (let step = 0; step <= 60; step += 1) {
+            window.scrollTo(0, (high * step) / 60);
+            await new Promise(requestAnimationFrame);
+            const now = performance.now();
+            frames.push(now - last);
+            last = now;
+            most = Math.max(most, document.querySelectorAll('.tile').length);
+          }
+          frames.sort((a, b) => a - b);
+          return {most, high, median: frames[30], longest: frames.at(-1)};
+        }"""
+    )
+    print(json.dumps(found))
+    record_property("frames", found)
+    assert found["high"] > 100 * 800
+    assert found["most"] < 150
+    window.press("a")
+    window.bar("10,060 images selected")
+    window.press("0")
+    window.wait_for_labels(unlabeled=0, none=10_060)
+    window.press("z")
+    window.wait_for_labels(none=0)
+    assert window.errors == []
+    context.close()
+    server.stop()
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_a_refit_is_compared_and_kept_or_undone(window: Window) -> None:
+    window.open("images/decision:accept")
+    before = window.labels()
+    window.press("Space", "ArrowRight", "Space", "Enter")
+    window.says("Labeled 2 images as")
+    window.press("g", "r")
+    window.page.locator("button", has_text="Refit now").click()
+    keep = window.page.locator("button", has_text="Keep the new model")
+    keep.wait_for(timeout=240_000)
+    assert "right on held-out labels" in window.page.locator("table").inner_text()
+    window.press("Enter")
+    window.says("The new model is kept")
+    assert window.get("/api/overview")["version"] == 1
+    window.press("z")
+    window.says("Undone: ")
+    assert window.get("/api/overview")["version"] == 0
+    window.press("z", "z")
+    window.wait_for_labels(**before)

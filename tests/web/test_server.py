@@ -1,0 +1,171 @@
+"""A server in a process of its own: its address, its refusals, and how it stops."""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from protofission.core.errors import InputError
+from protofission.web import connections
+from protofission.web.server import address_of, bind, is_loopback
+
+SLOW_APPLICATION = """
+import asyncio, sys
+from protofission.cli import main
+import protofission.cli as cli
+from protofission.web.guard import RequestGuard, GuardRules
+from protofission.web.server import address_of, bind, run_server
+
+async def application(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            kind = (await receive())["type"]
+            await send({"type": kind + ".complete"})
+            if kind == "lifespan.shutdown":
+                print("closed", flush=True)
+                return
+    await asyncio.sleep(float(scope["query_string"] or 0))
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"done"})
+
+def serve():
+    listener = bind("127.0.0.1", 0)
+    run_server(RequestGuard(application, GuardRules()), listener,
+        started=lambda: print(address_of(listener), flush=True),
+        stopping=lambda: print("stopping", flush=True))
+
+cli.app.command(serve, name="test-server")
+sys.argv[1:] = ["test-server"]
+main()
+"""
+
+
+@contextmanager
+def running() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    command = [sys.executable, "-c", SLOW_APPLICATION]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            yield process, int(process.stdout.readline().rpartition(":")[2])
+        finally:
+            process.kill()
+
+
+def get(port: int, path: str = "/") -> bytes:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().read()
+
+
+def exchange(port: int, content: bytes) -> bytes:
+    """Everything that the server says to some bytes, until it closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+        raw.sendall(content)
+        found = b""
+        while piece := raw.recv(65536):
+            found += piece
+        return found
+
+
+def send_without_end(port: int) -> None:
+    """Send a body that nobody reads, for ten seconds and more."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+        raw.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(1000):
+            raw.sendall(b"1\r\na\r\n")
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_finishes_the_request_in_flight_and_ends_with_the_usual_code(
+    number: int, code: int
+) -> None:
+    with running() as (process, port):
+        found: list[bytes] = []
+        waiting = threading.Thread(target=lambda: found.append(get(port, "/?1.5")))
+        waiting.start()
+        time.sleep(0.5)
+        process.send_signal(number)
+        assert process.wait(20) == code
+        waiting.join()
+        out, err = process.communicate()
+        assert found == [b"done"]
+        assert out.split() == ["stopping", "closed"]
+        assert err.startswith("protofission: stopped")
+        assert err.count("\n") == 1  # nothing of the server's own
+        with pytest.raises(ConnectionError):
+            get(port)
+
+
+def test_what_is_no_http_gets_a_sentence_and_the_server_stays_silent() -> None:
+    with running() as (process, port):
+        huge = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2**17 + b"\r\n\r\n"
+        for content in (b"\x16\x03\x01" * 9 + b"\r\n\r\n", huge):
+            head, _, body = exchange(port, content).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 400")
+            assert json.loads(body)["error"].endswith(".")
+        two = b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n"
+        assert exchange(port, two).startswith(b"HTTP/1.1 400")
+        upgrade = b"Connection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+        found = exchange(port, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + upgrade)
+        assert found.startswith(b"HTTP/1.1 200")
+        assert get(port) == b"done"
+        process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_a_connection_that_sends_no_whole_head_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert connections.HEAD_TIME <= 30
+    shortened = SLOW_APPLICATION.replace(
+        "\ndef serve", "\nimport protofission.web.connections as c; c.HEAD_TIME = 0.2\n\ndef serve"
+    )
+    monkeypatch.setattr(sys.modules[__name__], "SLOW_APPLICATION", shortened)
+    with running() as (_, port):
+        assert exchange(port, b"") == b""
+        assert exchange(port, b"GET / HTTP/1.1\r\nHo") == b""
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+            raw.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert raw.recv(65536).startswith(b"HTTP/1.1 200")
+            raw.sendall(b"GET /")  # and no more
+            while raw.recv(65536):
+                pass
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):
+            send_without_end(port)
+        assert get(port, "/?0.6") == b"done"  # an answer may take longer
+
+
+def test_a_port_in_use_is_a_sentence() -> None:
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        assert address_of(first) == f"http://127.0.0.1:{port}"
+        with pytest.raises(InputError, match=f"127.0.0.1:{port} is in use: .*--port"):
+            bind("127.0.0.1", port)
+    bind("127.0.0.1", port).close()  # and free again at once
+
+
+def test_other_machines_reach_it_only_if_told() -> None:
+    for host in ("0.0.0.0", "::", "192.168.0.1", "example.org", ""):
+        with pytest.raises(InputError, match="--allow-remote"):
+            bind(host, 0)
+    assert is_loopback("127.0.0.2")
+    assert is_loopback("::1")
+    with bind("0.0.0.0", 0, allow_remote=True) as everywhere:
+        assert address_of(everywhere).startswith("http://127.0.0.1:")
+
+
+def test_a_host_or_a_port_that_cannot_be_is_a_sentence() -> None:
+    with pytest.raises(InputError, match="65536: give 0 to 65535"):
+        bind("127.0.0.1", 65536)
+    with pytest.raises(InputError, match="no address of this machine"):
+        bind("no host\0", 0, allow_remote=True)
+    with pytest.raises(InputError, match="give another --host"):
+        bind("192.0.2.1", 0, allow_remote=True)  # an address that no machine has
