@@ -192,6 +192,22 @@ def test_a_file_that_cannot_grow_loses_nothing(tmp_path):
         assert [number for number, _ in log.actions()] == list(range(1, int(after) + 1))
 
 
+def test_a_disk_that_is_full_from_the_start_is_a_sentence_with_its_remedy(tmp_path, monkeypatch):
+    connect = ActionLog._connect
+
+    def connect_full(self):
+        connection = connect(self)
+        connection.execute("PRAGMA max_page_count=1")
+        return connection
+
+    monkeypatch.setattr(ActionLog, "_connect", connect_full)
+    with pytest.raises(InputError, match=r"\(database or disk is full\): make room on the disk"):
+        ActionLog(tmp_path)
+    monkeypatch.undo()
+    with ActionLog(tmp_path) as log:
+        assert log.append(AddClass("fir")) == 1
+
+
 def test_a_write_that_failed_after_it_was_kept_counts_as_kept(tmp_path, monkeypatch):
     """The log is what the disk has: else an id would stand for two actions."""
     log, insert = ActionLog(tmp_path), ActionLog._insert
@@ -284,6 +300,42 @@ def test_a_damaged_page_is_one_sentence(tmp_path):
         ActionLog(tmp_path)
 
 
+def test_damage_that_no_action_shows_is_found(tmp_path):
+    path = written(tmp_path, random_log(2, 30))
+    content = bytearray(path.read_bytes())
+    pages = int.from_bytes(content[28:32], "big")
+    content[28:32] = (pages + 1).to_bytes(4, "big")
+    path.write_bytes(content + bytes(4096))  # a page that is nobody's
+    with pytest.raises(InputError, match=r"cannot be used as a log \(it is damaged\)"):
+        ActionLog(tmp_path)
+
+
+class Interrupted:
+    """A connection that is interrupted before it commits."""
+
+    def __init__(self, connection):
+        self.connection = connection
+
+    def execute(self, text, *values):
+        if text == "COMMIT":
+            raise KeyboardInterrupt
+        return self.connection.execute(text, *values)
+
+    def rollback(self):
+        self.connection.rollback()
+
+
+def test_an_interrupted_action_is_not_kept_and_the_next_one_is(tmp_path):
+    with ActionLog(tmp_path) as log:
+        real = log._connection
+        log._connection = Interrupted(real)
+        with pytest.raises(KeyboardInterrupt):
+            log.append(AddClass("fir"))
+        log._connection = real
+        assert log.append(AddClass("oak")) == 1
+        assert list(log.actions()) == [(1, AddClass("oak"))]
+
+
 def test_the_log_of_another_program_is_refused(tmp_path):
     path = file_of(tmp_path)
     path.parent.mkdir()
@@ -325,8 +377,8 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
 
 
 def test_an_action_that_is_too_long_is_refused_before_it_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("protofission.triage.workbench.log.LONGEST_CONTENT", 100)
     with ActionLog(tmp_path) as log:
+        monkeypatch.setattr("protofission.triage.workbench.log.LONGEST_CONTENT", 100)
         with pytest.raises(InputError, match="select fewer images"):
             log.append(Label(tuple(range(100)), 0, "grid"))
         assert list(log.actions()) == []

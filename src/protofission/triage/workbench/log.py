@@ -37,8 +37,15 @@ SCHEMA = (
 )
 REMEDY = "put a copy of it back, or move it away to begin with no actions"
 
+_OF_THE_DISK = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+)
 
-class Entry(NamedTuple):
+
+class LogEntry(NamedTuple):
     """An action in the log."""
 
     id: int
@@ -124,7 +131,7 @@ class ActionLog:
         """All actions with their ids, from the first on."""
         return ((entry.id, entry.action) for entry in self.entries())
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[LogEntry]:
         """All actions with their ids and times, from the first on.
 
         Raises:
@@ -143,22 +150,19 @@ class ActionLog:
                     action = parse_action(kind, content)
                 except InputError as wrong:
                     raise InputError(f"action {place}: {str(wrong).rstrip('.')}") from None
-                yield Entry(number, time, action)
+                yield LogEntry(number, time, action)
 
     def _insert(self, number: int, time: str, kind: str, content: str) -> None:
         """Write one action in a transaction of its own."""
         connection = self._connection
         assert connection is not None
-        with suppress(sqlite3.Error):
-            if connection.in_transaction:
-                connection.rollback()
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(
                 "INSERT INTO actions VALUES (?, ?, ?, ?)", (number, time, kind, content)
             )
             connection.execute("COMMIT")
-        except BaseException:
+        except BaseException:  # an interrupt too: the next action begins anew
             with suppress(sqlite3.Error):
                 connection.rollback()
             raise
@@ -218,6 +222,11 @@ class ActionLog:
             yield
         except sqlite3.Error as error:
             why = str(error)
+            if (error.sqlite_errorcode & 0xFF) in _OF_THE_DISK:
+                raise InputError(
+                    f"{self._shown} cannot be written ({why}): make room on the disk, or copy the "
+                    "model to another place."
+                ) from None
         except InputError as error:
             why = str(error).rstrip(".")
         except OSError as error:
