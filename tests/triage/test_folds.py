@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protofission.core.conformal import fewest_images
-from protofission.triage.folds import NO_FOLD, assign_folds, hold_out
+from protofission.triage.folds import NO_FOLD, assign_folds, hold_out, join_nearest, nearest_rows
 
 
 @st.composite
@@ -97,48 +97,47 @@ def test_each_class_has_its_share_held_out(seed):
     assert np.abs(held - 0.3 * counts).max() <= 1
 
 
-@st.composite
-def chosen_labels(draw):
-    """Labels and groups as above, of which some only train; every class has one label at least."""
-    labels, groups = draw(labels_and_groups())
-    mask = draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
-    return labels, groups, np.array(mask)
+@given(labels_and_groups(), st.integers(2, 6), st.data())
+def test_chosen_labels_join_the_fold_of_the_nearest_and_no_model_lacks_a_class(case, number, data):
+    labels, groups = case
+    mask = data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
+    calibrates = np.array(mask)
+    own = labels[calibrates]
+    if not len(own):
+        return
+    numbered = np.unique(own, return_inverse=True)[1]
+    folds = assign_folds(numbered, groups[calibrates], number, 0)
+    places = st.integers(0, len(own) - 1)
+    count = int((~calibrates).sum())
+    nearest = np.array(data.draw(st.lists(places, min_size=count, max_size=count)), np.int64)
+    found = join_nearest(folds, labels, calibrates, nearest)
+    assert np.array_equal(found[calibrates], folds), "what calibrates is as without the others"
+    wanted = dict(zip(np.flatnonzero(~calibrates).tolist(), folds[nearest].tolist(), strict=True))
+    for place, fold in wanted.items():
+        same = labels == labels[place]
+        freed = (
+            len(
+                {
+                    *folds[own == labels[place]].tolist(),
+                    *(wanted[k] for k in np.flatnonzero(same & ~calibrates).tolist()),
+                }
+            )
+            == 1
+        )
+        assert found[place] == (NO_FOLD if freed else fold)
+    for fold in set(found.tolist()) - {NO_FOLD}:
+        assert set(labels[found != fold].tolist()) == set(labels.tolist())
 
 
-@given(chosen_labels(), st.integers(1, 6), st.integers(0, 3))
-def test_labels_that_only_train_change_no_fold_and_are_in_none(case, number, seed):
-    """But for near-duplicates of a held-out label, which are held out with it."""
-    labels, groups, calibrates = case
-
-    def folds_of(own):
-        if number == 1:
-            return hold_out(labels[own], groups[own], 0.4, 0.8, seed, calibrates[own])
-        return assign_folds(labels[own], groups[own], number, seed, calibrates[own])
-
-    every = np.ones(len(labels), bool)
-    folds = folds_of(every)
-    units = units_of(labels, groups)
-    for places in units.values():
-        assert len(set(folds[places].tolist())) == 1
-        if not calibrates[places].any():
-            assert folds[places[0]] == NO_FOLD
-    used = sorted(set(folds.tolist()) - {NO_FOLD})
-    assert used == list(range(len(used)))
-    for fold in used:
-        assert calibrates[folds == fold].any(), "every fold has a label that calibrates"
-        assert set(labels[folds != fold].tolist()) == set(labels.tolist()), "no model lacks a class"
-    # A class whose calibrating labels could be held out without the others has the same folds.
-    alone = folds_of(calibrates) if calibrates.any() else folds[calibrates]
-    counts = {
-        c: sum(of == c for of, _ in units_of(labels[calibrates], groups[calibrates]))
-        for c in set(labels.tolist())
-    }
-    if number > 1 and all(count != 1 for count in counts.values()):
-        assert np.array_equal(alone, folds[calibrates])
-
-
-def test_a_class_of_one_calibrating_label_is_held_out_if_others_teach_it():
-    labels, groups = np.array([0, 0, 0, 1, 1]), np.arange(5)
-    calibrates = np.array([True, True, True, True, False])
-    assert assign_folds(labels, groups, 2, 0, calibrates)[3] != NO_FOLD
-    assert assign_folds(labels[:4], groups[:4], 2, 0, calibrates[:4])[3] == NO_FOLD
+def test_the_nearest_is_by_the_cosine_of_standardized_rows():
+    random = np.random.default_rng(0)
+    rows, among = (random.normal(3, 2, (n, 4)).astype(np.float32) for n in (30, 9))
+    rows[:, 2] = among[:, 2] = 5  # a feature without spread
+    both = np.concatenate([rows, among]).astype(float)
+    standard = (both - both.mean(0))[:, [0, 1, 3]] / both.std(0)[[0, 1, 3]]
+    twin = []
+    for row in standard[:30]:
+        cosines = [row @ other / np.sqrt(row @ row * (other @ other)) for other in standard[30:]]
+        twin.append(int(np.argmax(cosines)))
+    assert nearest_rows(rows, among).tolist() == twin
+    assert nearest_rows(rows[:0], among).tolist() == []
