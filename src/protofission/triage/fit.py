@@ -117,7 +117,7 @@ def fit(
         folder = work / "model"
         write_fit_files(bundle, fitted, data, folder, out.absolute(), console, command, kept)
         _finish(folder, out, place if keep_features else None)
-    for text in sentences(fitted):
+    for text in sentences(fitted, options):
         print_line(console, text)
     print_line(console, f"The model: {printable(str(out))}, the page: {printable(str(out / PAGE))}")
     return bundle
@@ -151,13 +151,16 @@ def _store_folder(work: Path, images: str, encoder: str, seed: int, console: Con
     return place
 
 
-def sentences(fitted: FitResult) -> list[str]:
+def sentences(fitted: FitResult, options: FitOptions) -> list[str]:
     """The results that a user wants to know first, a sentence each."""
     decided = torch.bincount(fitted.pool.decisions, minlength=len(DECISIONS)).tolist()
     counts = ", ".join(f"{d} {n:,}" for d, n in zip(DECISIONS, decided, strict=True) if n)
     found = [fitted.guard.sentence(), fitted.promise(), fitted.strangers.sentence()]
     if fitted.novel is not None:
         found.append(cluster_sentence(fitted.novel))
+    clusters = fitted.calibrated_model.num_clusters
+    if options.discover != "auto" and clusters < options.discover:
+        found.append(f"The rejected images give {clusters} clusters, not {options.discover}.")
     return [*found, f"The pool: {counts}."]
 
 

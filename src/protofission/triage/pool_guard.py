@@ -84,7 +84,7 @@ class Guard:
         if not self.images:
             return "Too few labels to compare with a control that did not learn from the pool."
         found = (
-            f"On {images(self.images)} held out in turn, the model that learned from the pool is "
+            f"On {images(self.images)} held out, the model that learned from the pool is "
             f"right in {percent(self.accuracy[1])} and the control that did not in "
             f"{percent(self.accuracy[0])}"
         )
