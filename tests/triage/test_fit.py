@@ -17,6 +17,7 @@ from sklearn.datasets import load_digits
 import protofission
 from protofission.core.errors import InputError
 from protofission.data.readers.decode import decode
+from protofission.data.store.reader import Store
 from protofission.training.embed import embed as real_embed
 from protofission.triage.bundle import load
 from protofission.triage.calibrated_model import DECISIONS
@@ -83,6 +84,14 @@ def test_a_model_a_triage_and_a_page_come_out(tmp_path, call):
     assert "is there already" in again.err
 
 
+def is_finished_store(folder):
+    try:
+        Store.open(folder)
+    except InputError:
+        return False
+    return True
+
+
 def test_a_killed_fit_goes_on_and_comes_to_the_same_model(tmp_path, call):
     labeled, pool = digit_folders(tmp_path, pool=40)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -95,14 +104,17 @@ def test_a_killed_fit_goes_on_and_comes_to_the_same_model(tmp_path, call):
         start_new_session=True,
     )
     work = tmp_path / ".killed.fitting"
-    while process.poll() is None and not list(work.glob("store-*/*.npy")):
+    while process.poll() is None and not any(map(is_finished_store, work.glob("store-*"))):
         time.sleep(0.01)
-    assert process.poll() is None
+    assert process.poll() is None  # all is embedded, and it trains
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert list(work.glob("store-*/*.npy"))  # it was in the midst of it
+    (features,) = work.glob("store-*/train-plain.npy")
+    saved = features.stat()
     assert not killed.exists()
     assert call("fit", labeled, pool, "--out", killed, *ENCODER).code == 0
+    kept = (killed / "features" / features.name).stat()  # the same file, not written again
+    assert (kept.st_ino, kept.st_mtime_ns) == (saved.st_ino, saved.st_mtime_ns)
     for name in ("model.safetensors", "calibration.npy", "triage.csv"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
 
