@@ -217,7 +217,7 @@ def test_keep_and_go_back_with_a_kill_between_any_two_steps(bench, tmp_path, mon
         pass
 
     met = set()
-    for step in range(0, 400, 13):
+    for step in range(0, 400, 17):
         place = tmp_path / f"step{step}"
         shutil.copytree(model, place)
         left = [step]
