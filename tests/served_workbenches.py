@@ -46,6 +46,12 @@ class Served:
         assert found is not None, said
         self.entry, self.address, self.port = found[0], found[1], int(found[2])
 
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(signal.SIGKILL)
+
     def stop(self, how: int = signal.SIGTERM) -> None:
         if self.process.poll() is None:
             self.process.send_signal(how)

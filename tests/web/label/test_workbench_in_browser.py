@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,6 @@ from served_workbenches import (
     MARKUP,
     Served,
     Window,
-    chromium,
     put_markup_into_a_name,
 )
 from small_workbenches import small_model
@@ -28,12 +24,6 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
 SCREENS = ("overview", "classes", "class/0", "new", "next", "random", "map", "images/all",
            "similar/3", "problems", "refit", "export")  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -361,77 +351,6 @@ def test_every_screen_fits(served: tuple[Served, Any], browser: Any, size: tuple
         assert size[1] > 300 or page.evaluate(covered) == "static"
     assert shown.errors == []
     page.close()
-
-
-def test_a_killed_server_is_told_and_undo_works_after_the_next_start(
-    fresh: Path, browser: Any, tmp_path: Path
-) -> None:
-    model = small_model(tmp_path, pool=120)
-    server = Served(model)
-    context = browser.new_context()
-    window = Window(context.new_page(), server.address)
-    window.page.goto(server.entry)
-    window.open("images/unlabeled")
-    before = window.labels()
-    window.press("Space", "ArrowRight", "Space", "3")
-    window.says("Labeled 2 images as cedar")
-    server.stop(signal.SIGKILL)
-    window.press("1")
-    window.page.locator("#banner", has_text="does not answer").wait_for()
-    window.counts(".tile .line.labeled", 2)
-    again = Served(model, server.port)
-    window.page.goto(again.entry)
-    window.open("overview")
-    window.wait_for_labels(cedar=before["cedar"] + 2)
-    window.press("z")
-    window.says("Undone: ")
-    window.wait_for_labels(**before)
-    assert window.errors == []
-    context.close()
-    again.stop()
-
-
-def test_ten_thousand_images_scroll_with_few_tiles(
-    browser: Any, tmp_path: Path, record_property: Any
-) -> None:
-    server = Served(small_model(tmp_path, pool=10_000))
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    window = Window(context.new_page(), server.address)
-    window.page.goto(server.entry)
-    window.open("images/all")
-    window.page.wait_for_selector(".tile")
-    found = window.page.evaluate(
-        """async () => {
-          const frames = [];
-          let most = 0;
-          let last = performance.now();
-          const high = document.documentElement.scrollHeight;
-          for (let step = 0; step <= 60; step += 1) {
-            window.scrollTo(0, (high * step) / 60);
-            await new Promise(requestAnimationFrame);
-            const now = performance.now();
-            frames.push(now - last);
-            last = now;
-            most = Math.max(most, document.querySelectorAll('.tile').length);
-          }
-          frames.sort((a, b) => a - b);
-          return {most, high, median: frames[30], longest: frames.at(-1)};
-        }"""
-    )
-    print(json.dumps(found))
-    record_property("frames", found)
-    assert found["high"] > 100 * 800
-    assert found["most"] < 150
-    window.press("a")
-    window.bar("10,060 images selected")
-    window.press("0")
-    window.wait_for_labels(unlabeled=0, none=10_060)
-    window.press("z")
-    window.wait_for_labels(none=0)
-    assert window.errors == []
-    context.close()
-    server.stop()
-    shutil.rmtree(tmp_path, ignore_errors=True)
 
 
 def test_a_refit_is_compared_and_kept_or_undone(window: Window) -> None:

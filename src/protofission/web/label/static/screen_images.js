@@ -64,7 +64,7 @@ export class ImagesScreen extends ImageScreen {
       up ? h("a.up", { href: up }, "← back") : null,
       head(title, words, [...(this.cluster?.size ? clusterButtons(this.cluster, () => this.rebuild()) : []), h("div.sizes", { role: "group", "aria-label": "Size of the images" },
         button("−", () => setTileSize(-1), { "aria-label": "Smaller images" }), button("+", () => setTileSize(1), { "aria-label": "Larger images" }))]),
-      SETS[this.set] ? h("nav.tabs", { "aria-label": "Which images" }, TABS.map((set) => h("a", {
+      SETS[this.set] ? h("nav.tabs", { "aria-label": "Which images" }, TABS.filter((set) => set !== "decision:novel" || store.overview.counts.novel).map((set) => h("a", {
         href: `#/images/${set}`, "aria-current": set === this.set ? "page" : null }, SETS[set][0]))) : null,
       rows.total ? h("div.with-inspector", {}, grid.element, this.inspector.element)
         : h("p.empty", {}, "There is no image here."));

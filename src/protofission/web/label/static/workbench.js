@@ -40,6 +40,8 @@ const NAVIGATION = [
 
 let screen = null;
 let opened = 0;
+/** The name that the navigation marks: of the screen that is shown, or that is being opened. */
+let current = "overview";
 
 /** Open the screen that the address names. */
 async function route() {
@@ -54,6 +56,8 @@ async function route() {
   const next = new Kind(root);
   root.setAttribute("aria-busy", "true");
   root.dataset.screen = name ?? "overview";
+  current = { class: "classes", random: "next" }[name] ?? name ?? "overview";
+  drawRail();
   try {
     window.scrollTo(0, 0);
     await next.open(...given);
@@ -66,6 +70,7 @@ async function route() {
     return;
   }
   screen = next;
+  current = screen.name;
   root.removeAttribute("aria-busy");
   document.title = `${screen.title || "Workbench"} · protofission`;
   screen.selection?.addEventListener("change", () => drawBar(screen));
@@ -78,7 +83,7 @@ function drawRail() {
   const { overview } = store;
   if (!overview) return;
   const rail = document.getElementById("rail");
-  const state = JSON.stringify([screen?.name, screen?.id, overview.model, overview.classes, overview.can_undo, overview.can_redo, store.saving > 0, overview.refit?.running, overview.refit?.waiting]);
+  const state = JSON.stringify([current, screen?.id, overview.model, overview.classes, overview.can_undo, overview.can_redo, store.saving > 0, overview.refit?.running, overview.refit?.waiting]);
   if (rail.dataset.state === state) return;
   rail.dataset.state = state;
   const focused = rail.contains(document.activeElement) ? document.activeElement.dataset.part : null;
@@ -90,10 +95,10 @@ function drawRail() {
       h("span.saved", { "aria-hidden": "true" }, store.saving ? "saving …" : "saved")),
     h("div.history", {}, undo, redo, button("Keys", showHelp, { key: "?", "aria-label": "Keys" })),
     h("nav", { "aria-label": "Screens" }, NAVIGATION.map(([name, title, href, key]) => h("a", {
-      href, "aria-current": screen?.name === name ? "page" : null, data: { part: name } },
+      href, "aria-current": current === name ? "page" : null, data: { part: name } },
     h("span", {}, title, mark[name] ? h("span.mark", {}, mark[name]) : null), h("kbd", { "aria-hidden": "true" }, key)))),
     h("nav.class-list", { "aria-label": "Classes" }, h("p.kicker", {}, "Classes and their keys"), overview.classes.map((one) => h("a", {
-      href: `#/class/${one.id}`, title: one.name, "aria-current": screen?.id === one.id && screen?.name === "classes" ? "page" : null },
+      href: `#/class/${one.id}`, title: one.name, "aria-current": screen?.id === one.id && current === "classes" ? "page" : null },
     h("kbd", { class: keyOf(one.id) ? "" : "none" }, keyOf(one.id) ?? ""), h("span.words", {}, one.name), h("small", {}, number(one.labels))))));
   if (focused) rail.querySelector(`[data-part="${focused}"]`)?.focus();
   if (window.innerWidth < 1000) rail.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
