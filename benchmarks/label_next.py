@@ -275,6 +275,8 @@ def _tables(found: dict[tuple[Any, ...], Row], folds: int) -> str:
     cells = sorted({key[:5] for key in found})
     budgets = (0, *BUDGETS)
     whole = [c for c in cells if all((*c, s, b) in found for s in strategies for b in budgets)]
+    if not whole:
+        return f"## {folds} folds: no draw is complete yet\n"
     sets = sorted({cell[0] for cell in whole})
     lines = [f"## {folds} folds: {len(whole)} draws of {', '.join(sets)}", ""]
     for title, measured in (("Accuracy on known classes", "accuracy"), ("AUC", "auc")):
@@ -305,15 +307,20 @@ def _table(place: str, strategies: Sequence[str], values: Floats) -> list[str]:
     for number, name in enumerate(strategies):
         cells = []
         for budget in range(len(BUDGETS) + 1):
-            mean, spread = values[:, number, budget].mean(), values[:, number, budget].std(ddof=1)
-            text = f"{mean:.1f} ± {spread:.1f}"
+            own = values[:, number, budget]
+            text = f"{own.mean():.1f} ± {_deviation(own):.1f}"
             if number != ours and budget:
                 ahead = values[:, ours, budget] - values[:, number, budget]
-                error = ahead.std(ddof=1) / len(ahead) ** 0.5
+                error = _deviation(ahead) / len(ahead) ** 0.5
                 text += f" (ours {ahead.mean():+.1f} ± {error:.1f})"
             cells.append(text)
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
+
+
+def _deviation(values: Floats) -> float:
+    """The standard deviation; of one value it is not a number."""
+    return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
 
 def parse() -> argparse.Namespace:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,6 +93,11 @@ class Window:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("dialog", lambda dialog: self.errors.append(f"dialog: {dialog.message}"))
 
+    def enter(self, entry: str) -> None:
+        """Open the printed address; the page that it gives goes on to the workbench."""
+        self.page.goto(entry)
+        self.page.wait_for_selector("main h1")
+
     def open(self, route: str) -> None:
         """Go to a screen and wait until it is there."""
         if not self.page.url.startswith(self.address):
@@ -125,15 +131,10 @@ class Window:
 
     def wait_for_labels(self, **wanted: int) -> None:
         """Wait until the server has so many labels of these names."""
-        self.page.wait_for_function(
-            """async wanted => {
-              const {classes, counts} = await (await fetch('/api/overview')).json();
-              const found = {none: counts.none, unlabeled: counts.unlabeled};
-              for (const one of classes) found[one.name] = one.labels;
-              return Object.entries(wanted).every(([name, number]) => found[name] === number);
-            }""",
-            arg=wanted,
-        )
+        end = time.monotonic() + WAIT / 1000
+        while not wanted.items() <= (found := self.labels()).items():
+            assert time.monotonic() < end, (wanted, found)
+            self.page.wait_for_timeout(30)
 
     def says(self, text: str) -> None:
         """Wait for a toast with this text."""

@@ -243,6 +243,23 @@ def test_reasons_say_in_what_an_image_stands_out() -> None:
     assert {image.reason for image in found.values()} == {UNCERTAIN, THRESHOLD, UNLIKE, TYPICAL}
 
 
+def test_reasons_are_not_said_of_images_that_they_do_not_fit() -> None:
+    sure = np.tile([0.8, 0.1, 0.06, 0.04], (200, 1)) + 0.001 * np.arange(200)[:, None]
+    found = choose_next(prospects(200, probs=sure), 50)
+    assert UNCERTAIN not in {image.reason for image in found}
+    near = np.abs(np.random.default_rng(0).normal(1, 0.2, size=(200, 8)))
+    near /= np.linalg.norm(near, axis=1, keepdims=True)
+    found = choose_next(prospects(200, units=near), 50)
+    assert UNLIKE not in {image.reason for image in found}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_batch_has_all_reasons_and_is_not_called_typical_for_the_most_part(seed: int) -> None:
+    reasons = [image.reason for image in choose_next(prospects(400, seed), 12)]
+    assert set(reasons) == {UNCERTAIN, THRESHOLD, TYPICAL, UNLIKE}
+    assert reasons.count(TYPICAL) < 5  # 6 and 7 if it weighed as much as the others
+
+
 def test_the_suggestion_is_the_likeliest_answer() -> None:
     random = np.random.default_rng(0)
     given = prospects(400, 5)

@@ -42,7 +42,7 @@ def test_a_killed_server_is_told_and_undo_works_after_the_next_start(
     context = browser.new_context()
     with Served(model) as server:
         window = Window(context.new_page(), server.address)
-        window.page.goto(server.entry)
+        window.enter(server.entry)
         window.open("images/unlabeled")
         before = window.labels()
         window.press("Space", "ArrowRight", "Space", "3")
@@ -52,7 +52,7 @@ def test_a_killed_server_is_told_and_undo_works_after_the_next_start(
         window.page.locator("#banner", has_text="does not answer").wait_for()
         window.counts(".tile .line.labeled", 2)
     with Served(model, server.port) as again:
-        window.page.goto(again.entry)
+        window.enter(again.entry)
         window.open("overview")
         window.wait_for_labels(cedar=before["cedar"] + 2)
         window.press("z")
@@ -68,7 +68,7 @@ def test_ten_thousand_images_scroll_with_few_tiles(
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     with Served(small_model(tmp_path, pool=10_000)) as server:
         window = Window(context.new_page(), server.address)
-        window.page.goto(server.entry)
+        window.enter(server.entry)
         window.open("images/all")
         window.page.wait_for_selector(".tile")
         found = window.page.evaluate(SCROLLING)
