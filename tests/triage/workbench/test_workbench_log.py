@@ -300,6 +300,42 @@ def test_a_damaged_page_is_one_sentence(tmp_path):
         ActionLog(tmp_path)
 
 
+def test_damage_that_no_action_shows_is_found(tmp_path):
+    path = written(tmp_path, random_log(2, 30))
+    content = bytearray(path.read_bytes())
+    pages = int.from_bytes(content[28:32], "big")
+    content[28:32] = (pages + 1).to_bytes(4, "big")
+    path.write_bytes(content + bytes(4096))  # a page that is nobody's
+    with pytest.raises(InputError, match=r"cannot be used as a log \(it is damaged\)"):
+        ActionLog(tmp_path)
+
+
+class Interrupted:
+    """A connection that is interrupted before it commits."""
+
+    def __init__(self, connection):
+        self.connection = connection
+
+    def execute(self, text, *values):
+        if text == "COMMIT":
+            raise KeyboardInterrupt
+        return self.connection.execute(text, *values)
+
+    def rollback(self):
+        self.connection.rollback()
+
+
+def test_an_interrupted_action_is_not_kept_and_the_next_one_is(tmp_path):
+    with ActionLog(tmp_path) as log:
+        real = log._connection
+        log._connection = Interrupted(real)
+        with pytest.raises(KeyboardInterrupt):
+            log.append(AddClass("fir"))
+        log._connection = real
+        assert log.append(AddClass("oak")) == 1
+        assert list(log.actions()) == [(1, AddClass("oak"))]
+
+
 def test_the_log_of_another_program_is_refused(tmp_path):
     path = file_of(tmp_path)
     path.parent.mkdir()

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -158,6 +159,12 @@ def test_features_of_another_model_and_damaged_ones_are_one_sentence(model, tmp_
     with pytest.raises(InputError, match="keeps images and features of another model"):
         Material.open(model)
     damage_json(model, class_names=list(NAMES))
+    bundle = load(model)
+    facts = {**bundle.encoder_facts, "fingerprint": "another"}
+    replace(bundle, encoder_facts=facts).save(model)
+    with pytest.raises(InputError, match="keeps images and features of another model"):
+        Material.open(model)
+    bundle.save(model)
     file = model / "features" / "train-plain.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 255

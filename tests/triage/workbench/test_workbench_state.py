@@ -360,6 +360,8 @@ def test_subclasses_are_named_merged_and_dissolved():
     state.apply(3, DissolveSubclasses(1))
     (whole,) = subclass_groups(state, MODEL, 1)
     assert (whole.number, whole.name, whole.dissolved) == (0, "birch", True)
+    members = [r for r in range(LABELED, 60) if MODEL.classes[r] == 1 and MODEL.accepted[r]]
+    assert whole.rows[whole.rows >= LABELED].tolist() == members
     assert subclass_of_rows(state, MODEL)[whole.rows].tolist() == [0] * len(whole.rows)
     state.apply(4, MergeClasses((0,), 1))
     assert {(own.class_id, own.number) for own in subclass_groups(state, MODEL, 1)} == {
@@ -418,8 +420,15 @@ def test_a_kept_model_brings_its_own_groups_and_a_revert_the_old_ones():
     assert state.version == 0
     assert state.groups.cluster_names[1] == "frogs"
     assert state.label_of[20] == 3  # labels stay
+    with pytest.raises(InputError, match="the one of the fit"):
+        state.apply(7, RevertRefit(0))
+    with pytest.raises(InputError, match="Version 1 of the model is not above 1"):
+        state.apply(7, KeepRefit(1, (0,), ((),), ()))  # an undo would find another model there
     state.apply(7, Undo(6))
     assert state.groups.cluster_names == ("frogs", "newts")
+    for number in (8, 9, 10):
+        state.apply(number, Undo(state.undo_stack[-1]))
+    assert (state.version, state.newest_version) == (0, 1)
 
 
 def test_a_hundred_thousand_actions_fold_in_two_seconds():

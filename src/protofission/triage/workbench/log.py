@@ -156,16 +156,13 @@ class ActionLog:
         """Write one action in a transaction of its own."""
         connection = self._connection
         assert connection is not None
-        with suppress(sqlite3.Error):
-            if connection.in_transaction:
-                connection.rollback()
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(
                 "INSERT INTO actions VALUES (?, ?, ?, ?)", (number, time, kind, content)
             )
             connection.execute("COMMIT")
-        except BaseException:
+        except BaseException:  # an interrupt too: the next action begins anew
             with suppress(sqlite3.Error):
                 connection.rollback()
             raise

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from protofission.core.array_types import Ints
 from protofission.core.errors import InputError, printable, unknown
-from protofission.triage.workbench.actions import UNLABELED, Action, DrawRandom, Redo, Undo
+from protofission.triage.workbench.actions import (
+    UNLABELED,
+    Action,
+    DrawRandom,
+    KeepRefit,
+    Redo,
+    Undo,
+)
 from protofission.triage.workbench.book import Book, ClassState
 from protofission.triage.workbench.cells import (
     BLANK,
@@ -59,6 +66,8 @@ class WorkbenchState:
     _undone: list[tuple[int, Action]] = field(default_factory=list)
     last_id: int = 0
     """The id of the last action."""
+    newest_version: int = 0
+    """The highest version of the model ever, also if it was undone: no number is used twice."""
     _label_of: Ints | None = None
 
     @staticmethod
@@ -167,11 +176,6 @@ class WorkbenchState:
         return self._book.groups.version
 
     @property
-    def newest_version(self) -> int:
-        """The highest version of the model so far that a way leads back to."""
-        return self._book.newest_version
-
-    @property
     def undo_stack(self) -> list[int]:
         """Ids of the actions that can be undone; the last is the next."""
         return [change.id for change in self._done]
@@ -203,7 +207,7 @@ class WorkbenchState:
         return self._book.classes[found]
 
     def content(self) -> dict[str, object]:
-        """All of the state in values that can be compared, but for the last id."""
+        """All of the state in values that can be compared, but for the highest numbers so far."""
         return {
             "cells": self._cells.tolist(),
             "book": self._book,
@@ -228,10 +232,21 @@ class WorkbenchState:
             self._do(*self._undone[-1])
             self._undone.pop()
         else:
+            self._check_version(action)
             self._do(action_id, action)
             self._undone.clear()
+            if isinstance(action, KeepRefit):
+                self.newest_version = action.version
         self._label_of = None
         self.last_id = action_id
+
+    def _check_version(self, action: Action) -> None:
+        """Refuse a version of the model whose number was used before."""
+        if isinstance(action, KeepRefit) and action.version <= self.newest_version:
+            raise InputError(
+                f"Version {action.version} of the model is not above {self.newest_version}: give "
+                "the next number."
+            )
 
     def _marked(self, mark: int) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = (self._cells & mark) != 0
