@@ -5,6 +5,7 @@ Known classes and strangers are blobs of features; the pictures are of one color
 
 from __future__ import annotations
 
+import atexit
 import functools
 import shutil
 import tempfile
@@ -53,13 +54,14 @@ def _fitted(labels: int, pool: int, steps: int) -> FitResult:
         kinds[:known],
         lambda numbers: rows[numbers + known],
         pool,
-        FitOptions(steps=steps),
+        FitOptions(steps=steps, folds=2, prototypes=3),
     )
 
 
 @functools.cache
 def _template(labels: int, pool: int, steps: int) -> Path:
     root = Path(tempfile.mkdtemp(prefix="small-workbench-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
     fitted, (features, kinds) = _fitted(labels, pool, steps), small_features(labels, pool)
     known, total = 3 * labels, len(kinds)
     paths = [f"{NAMES[kinds[i]]}/{i}.png" for i in range(known)]
@@ -108,7 +110,7 @@ def _template(labels: int, pool: int, steps: int) -> Path:
         duplicates=groups_of_rows(groups),
         unreadable={"cut.png": "it is cut short"},
         findings=("A finding.",),
-        options=FitOptions(steps=steps),
+        options=FitOptions(steps=steps, folds=2, prototypes=3),
     ).write(model)
     return root
 

@@ -15,12 +15,15 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import protofission
+from protofission.core.errors import InputError
 from protofission.data.readers.decode import decode
 from protofission.training.embed import embed as real_embed
 from protofission.triage.bundle import load
+from protofission.triage.calibrated_model import DECISIONS
 from protofission.triage.fit import FIT_VIEWS
 from protofission.triage.fit_model import FitOptions
 from protofission.triage.prediction_table import read_rows
+from protofission.triage.workbench.material import Material
 
 ENCODER = ("--encoder", "simclr-cifar10", "--steps", 40, "--processes", 1)
 
@@ -105,7 +108,7 @@ def test_a_killed_fit_goes_on_and_comes_to_the_same_model(tmp_path, call):
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_the_same_command_gives_the_same_bytes_whatever_the_cache_held(tmp_path, call, monkeypatch):
@@ -121,7 +124,8 @@ def test_the_same_command_gives_the_same_bytes_whatever_the_cache_held(tmp_path,
         return found
 
     cold = fit()
-    assert {"bundle.json", "triage.html", "triage.csv"} <= set(cold)
+    assert {"bundle.json", "triage.html", "triage.csv", "images.json"} <= set(cold)
+    assert "features/train-plain.npy" in cold
     assert len(list(cache.glob("*/manifest.json"))) == 2
     assert fit() == cold  # warm
     shutil.rmtree(cache)
@@ -170,6 +174,76 @@ def test_pixels_are_hashed_once_and_lie_on_the_disk_once(tmp_path, call, monkeyp
             assert {sum(content.count(i) for content in contents) for i in images} == {1}
             contents.clear()
         shutil.rmtree(model)
+
+
+def test_a_model_keeps_features_and_images_for_the_workbench(tmp_path, call, monkeypatch):
+    labeled, pool = digit_folders(tmp_path, labels=8, pool=30)
+    (pool / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    shutil.copy(next((labeled / "1").iterdir()), pool / "again.png")
+    model, files = tmp_path / "model", []
+    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
+
+    def embed(*arguments, **options):
+        found = real_embed(*arguments, **options)
+        files.append((found.folder / "train-plain.npy").stat().st_ino)
+        return found
+
+    monkeypatch.setattr("protofission.triage.fit.embed", embed)
+    said = call("fit", labeled, pool, "--out", model, *brief)
+    assert said.code == 0, said.err
+    material = Material.open(model)
+    assert (model / "features" / "train-plain.npy").stat().st_ino == files[0]  # moved, not copied
+    rows = {row.path: row for row in read_rows(model / "triage.csv") if not row.error}
+    assert material.num_images - material.num_labeled == len(rows)
+    for row in range(material.num_labeled, material.num_images):
+        own, path = rows[material.paths[row]], material.paths[row]
+        found = DECISIONS[int(material.verdicts.decisions[row])]
+        assert (found, material.file(row)) == (own.decision, pool / path)
+        assert float(material.verdicts.id_scores[row]) == pytest.approx(own.id_score, abs=1e-5)
+        assert material.repeated[row] == (path == "again.png")
+    for row in range(material.num_labeled):
+        assert material.file(row).parent.name == material.class_names[material.labels[row]]
+        assert material.file(row).is_file()
+    assert list(material.unreadable) == ["cut.png"]
+    again = material.paths.index("again.png")
+    assert [group for group in material.duplicates if again in group]
+    assert material.options == FitOptions(steps=3)
+    assert call("show", model).code == 0
+    said = call("predict", model, pool, "--out", tmp_path / "new.csv", "--processes", 1)
+    assert said.code == 0, said.err
+
+
+def test_a_model_without_features_says_so_to_the_workbench(tmp_path, call):
+    labeled, pool = digit_folders(tmp_path, labels=8, pool=30)
+    model = tmp_path / "model"
+    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
+    said = call("fit", labeled, pool, "--out", model, "--no-features", *brief)
+    assert said.code == 0, said.err
+    assert not (model / "features").exists()
+    assert not (model / "images.json").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "labeled", "model", "pool"]
+    with pytest.raises(InputError, match=r"or of --no-features: fit it again"):
+        Material.open(model)
+
+
+def test_features_stay_if_the_model_cannot_be_moved_to_its_place(tmp_path, call, monkeypatch):
+    labeled, pool = digit_folders(tmp_path, labels=8, pool=30)
+    model = tmp_path / "model"
+    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
+
+    def write(path, *arguments):
+        (model / "of another").mkdir(parents=True)  # meanwhile somebody made the folder
+        path.write_text("")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("protofission.triage.fit.write_triage_page", write)
+        assert call("fit", labeled, pool, "--out", model, *brief).code != 0
+    shutil.rmtree(model)
+    assert list((tmp_path / ".model.fitting").glob("store-*/manifest.json"))
+    monkeypatch.setattr("protofission.training.embed._Work.features", None)  # not again
+    said = call("fit", labeled, pool, "--out", model, *brief)
+    assert said.code == 0, said.err
+    assert Material.open(model).num_images > 30
 
 
 def test_novel_classes_are_counted_and_told_apart(tmp_path, call):

@@ -49,10 +49,9 @@ def fit(
 ) -> None:
     """Fit a model to two folders; write it, a triage of the pool and a page.
 
-    Checks the images, computes their features once, trains a model for each fold of the labels,
-    compares them with controls that do not see the pool, keeps the better ones, and sets a
-    threshold that keeps a stated share of known images. A thousand images take a minute or two on
-    two cores. Stopped or killed, the same command goes on with what is not embedded yet.
+    Checks the images, computes features once, trains a model for each fold of the labels and one
+    without the pool, keeps the better ones, and sets a threshold that keeps a stated share of known
+    images: for a thousand, a minute or two on two cores. Stopped, the same command goes on.
 
     For example:
 

@@ -98,12 +98,11 @@ def fit(
             print_line(console, finding)
         check_pool(int((~data.repeated).sum()))
         known = data.fingerprint()
-        images = Images("fit", ImageSets(data.images), "natural", known_fingerprint=known)
         place = _store_folder(work, known, fingerprint(loaded.describe()), options.seed, console)
         number = processors() if processes is None else processes
         with progress_bar(console, "embedding") as progress:
             store = embed(
-                images,
+                Images("fit", ImageSets(data.images), "natural", known_fingerprint=known),
                 spec,
                 place,
                 FIT_VIEWS,

@@ -35,6 +35,10 @@ class FoldData:
     """(U,): model k does not learn from part k of the pool."""
     calibrates: Mask | None = None
     """(L,): the labels that judge models, if they have a fold; by default all."""
+    strangers: Rows | None = None
+    """(n, D): images that are known to be of no class."""
+    stranger_folds: Ints | None = None
+    """(n,): model k does not learn from the strangers of fold k; by default every model does."""
 
     @property
     def models(self) -> int:
@@ -117,7 +121,20 @@ def _train(data: FoldData, settings: FoldTraining, task: _Task) -> FoldModel:
     settings = replace(settings, seed=(settings.seed + task.model) % 2**63)
     pool = data.pool[data.parts != task.model] if task.with_pool else None
     with one_thread(strictly=True), one_library_thread():
-        return train_fold(settings, data.labeled[learned], data.labels[learned], pool)
+        return train_fold(
+            settings,
+            data.labeled[learned],
+            data.labels[learned],
+            pool,
+            strangers=_strangers_of(data, task.model),
+        )
+
+
+def _strangers_of(data: FoldData, model: int) -> Rows | None:
+    if data.strangers is None or data.stranger_folds is None:
+        return data.strangers
+    found: Rows = data.strangers[data.stranger_folds != model]
+    return found
 
 
 @torch.no_grad()

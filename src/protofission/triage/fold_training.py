@@ -68,11 +68,13 @@ def train_fold(
     labels: Ints,
     pool: Rows | None,
     progress: Progress | None = None,
+    strangers: Rows | None = None,
 ) -> FoldModel:
     """Train a model on (L, D) labeled features and a pool (U, D), or as a control without one.
 
     Args:
         labels: (L,) classes, all of them among them.
+        strangers: (n, D), images that are known to be of no class, if there are any.
     """
     known = int(labels.max()) + 1
     everything = labeled if pool is None else np.concatenate([labeled, pool])
@@ -99,7 +101,7 @@ def train_fold(
     gaussians = fit_gaussians(own, classes, known, SHRINKAGE)
     _fill_spaces(fold, reduced, matrix, offset)
     _fill_distances(fold, gaussians, fit_background(others))
-    _fill_regression(fold, labeled, labels)
+    _fill_regression(fold, labeled, labels, labeled[:0] if strangers is None else strangers)
     weight = ENERGY_WEIGHT * (1 if share is None else 1 - share)
     _standardize(fold, everything if pool is None else pool, weight)
     return fold
@@ -162,18 +164,27 @@ def _fill_distances(fold: FoldModel, classes: Gaussians, background: Gaussians) 
         fold.get_buffer(points).copy_(gaussians.means @ root)
 
 
-def _fill_regression(fold: FoldModel, labeled: Rows, labels: Ints) -> None:
-    """Fit a logistic regression of the labels to standardized features."""
+def _fill_regression(fold: FoldModel, labeled: Rows, labels: Ints, strangers: Rows) -> None:
+    """Fit a logistic regression of the labels to standardized features.
+
+    Strangers are one more class, whose logit is subtracted from all others: so the energy is the
+    log odds of a known class against strangers, and class probabilities are as without.
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    rows = (labeled - fold.mean.double().numpy()) * fold.scale.double().numpy()
+    known = int(labels.max()) + 1
+    features = np.concatenate([labeled, strangers]) if len(strangers) else labeled
+    classes = np.concatenate([labels, np.full(len(strangers), known)])
+    rows = (features - fold.mean.double().numpy()) * fold.scale.double().numpy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # nearly converged serves as well
-        found = LogisticRegression(max_iter=100, tol=1e-3).fit(rows, labels)
+        found = LogisticRegression(max_iter=100, tol=1e-3).fit(rows, classes)
     weights, intercepts = found.coef_, found.intercept_
     if len(weights) == 1:  # of two classes, only the second
         weights, intercepts = (np.stack([-part[0], part[0]]) / 2 for part in (weights, intercepts))
+    if len(strangers):
+        weights, intercepts = (part[:known] - part[known] for part in (weights, intercepts))
     fold.regression.copy_(torch.from_numpy(weights))
     fold.intercepts.copy_(torch.from_numpy(intercepts))
 

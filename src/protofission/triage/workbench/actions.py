@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
-from protofission.core.errors import field_types, printable, require, unknown
-from protofission.system.json_files import as_type, parse_json
+from protofission.core.errors import InputError, field_types, printable, require, unknown
+from protofission.system.json_files import as_type
 from protofission.triage.workbench.action_checks import (
     LARGEST_ROW,
     MOST_GROUPS_OF_ACTION,
@@ -40,10 +41,9 @@ class Label:
 
     def __post_init__(self) -> None:
         check_images(self.images)
-        if self.class_id is not None:
-            require(
-                NONE <= self.class_id < LARGEST_ROW,
-                f"class_id = {self.class_id} is no class: give an id, {NONE} for none, or null.",
+        if self.class_id is not None and not NONE <= self.class_id < LARGEST_ROW:
+            raise InputError(
+                f"class_id = {self.class_id} is no class: give an id, {NONE} for none, or null."
             )
 
 
@@ -324,34 +324,58 @@ def read_action(kind: str, content: Any) -> Action:
     """
     if kind not in ACTIONS:
         raise unknown("action", printable(str(kind))[:60], ACTIONS)
-    own = ACTIONS[kind]
+    own: Any = ACTIONS[kind]
+    quick = _QUICK_CHECKS[kind]
     if isinstance(content, dict):
         content = {**_DEFAULTS[kind], **content}
-        images = content.get("images")
-        if type(images) is list and set(map(type, images)) == {int}:  # a million are read at once
-            kinds = field_types(own)
-            fields = {
-                name: value if name == "images" else as_type(value, kinds[name], name)
-                for name, value in content.items()
-                if name in kinds
-            }
-            if len(fields) == len(content) == len(kinds):
-                return own(**{**fields, "images": tuple(images)})
+        if content.keys() == quick.keys() and all(quick[k](v) for k, v in content.items()):
+            content = {k: tuple(v) if type(v) is list else v for k, v in content.items()}
+            quickly: Action = own(**content)
+            return quickly
     found: Action = as_type(content, own, "")
     return found
 
 
 def parse_action(kind: str, content: str) -> Action:
-    """Read an action as `action_text` writes it."""
-    return read_action(kind, parse_json(content))
+    """Read an action exactly as `action_text` writes it."""
+    try:
+        action = read_action(kind, json.loads(content))
+    except (json.JSONDecodeError, RecursionError):
+        raise InputError("its content is no JSON.") from None
+    require(action_text(action) == (kind, content), "its content is not as it was written.")
+    return action
 
 
 def action_text(action: Action) -> tuple[str, str]:
     """The kind of an action, and its fields as JSON."""
-    fields = {name: getattr(action, name) for name in field_types(type(action))}
-    return KIND_OF_ACTION[type(action)], json.dumps(fields, separators=(",", ":"))
+    kind = KIND_OF_ACTION[type(action)]
+    return kind, _ENCODE({name: getattr(action, name) for name in _QUICK_CHECKS[kind]})
 
 
+_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def _quick_check(wanted: Any) -> Callable[[Any], bool]:
+    """A check of a field that takes no time; what it does not pass is looked at closely."""
+    if wanted in (int, str):
+        return lambda value: type(value) is wanted
+    if wanted == tuple[int, ...] | None:
+        return lambda value: (
+            value is None or (type(value) is list and {int} == set(map(type, value)))
+        )
+    if wanted == int | None:
+        return lambda value: value is None or type(value) is int
+    if wanted == tuple[int, ...]:
+        return lambda value: type(value) is list and set(map(type, value)) <= {int}
+    if get_origin(wanted) is Literal:
+        return lambda value: type(value) is str and value in get_args(wanted)
+    return lambda value: False
+
+
+_QUICK_CHECKS = {
+    kind: {name: _quick_check(wanted) for name, wanted in field_types(own).items()}
+    for kind, own in ACTIONS.items()
+}
 _DEFAULTS = {
     kind: {
         field.name: field.default

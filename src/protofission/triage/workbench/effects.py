@@ -8,7 +8,7 @@ from typing import NamedTuple, assert_never
 import numpy as np
 
 from protofission.core.array_types import Ints
-from protofission.core.errors import require
+from protofission.core.errors import InputError, require
 from protofission.triage.workbench.actions import (
     NONE,
     Action,
@@ -194,8 +194,8 @@ def _effect_of_members(
 
 def _rows(images: tuple[int, ...], cells: Ints) -> Ints:
     highest = max(images)
-    require(
-        highest < len(cells),
-        f"There is no image {highest}: rows are numbered from 0 to {len(cells) - 1}.",
-    )
+    if highest >= len(cells):  # no sentence is made where none is needed: this is done often
+        raise InputError(
+            f"There is no image {highest}: rows are numbered from 0 to {len(cells) - 1}."
+        )
     return np.array(images, np.int64)

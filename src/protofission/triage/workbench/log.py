@@ -37,8 +37,15 @@ SCHEMA = (
 )
 REMEDY = "put a copy of it back, or move it away to begin with no actions"
 
+_OF_THE_DISK = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+)
 
-class Entry(NamedTuple):
+
+class LogEntry(NamedTuple):
     """An action in the log."""
 
     id: int
@@ -124,7 +131,7 @@ class ActionLog:
         """All actions with their ids, from the first on."""
         return ((entry.id, entry.action) for entry in self.entries())
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[LogEntry]:
         """All actions with their ids and times, from the first on.
 
         Raises:
@@ -143,22 +150,19 @@ class ActionLog:
                     action = parse_action(kind, content)
                 except InputError as wrong:
                     raise InputError(f"action {place}: {str(wrong).rstrip('.')}") from None
-                yield Entry(number, time, action)
+                yield LogEntry(number, time, action)
 
     def _insert(self, number: int, time: str, kind: str, content: str) -> None:
         """Write one action in a transaction of its own."""
         connection = self._connection
         assert connection is not None
-        with suppress(sqlite3.Error):
-            if connection.in_transaction:
-                connection.rollback()
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(
                 "INSERT INTO actions VALUES (?, ?, ?, ?)", (number, time, kind, content)
             )
             connection.execute("COMMIT")
-        except BaseException:
+        except BaseException:  # an interrupt too: the next action begins anew
             with suppress(sqlite3.Error):
                 connection.rollback()
             raise
@@ -190,10 +194,14 @@ class ActionLog:
         with self._refusals():
             for name in (LOG_FILE, f"{LOG_FILE}-wal", f"{LOG_FILE}-shm"):
                 _check_plain(self.folder / name)
-            self._connection = self._connect()
-            if not self.read_only:
-                self._make()
-            self._check()
+            connection = self._connection = self._connect()
+            if _is_empty(connection):
+                if self.read_only:  # a process was killed, or is about to make the table
+                    connection.close()
+                    self._connection = None
+                    return
+                _make_table(connection)
+            _check_table(connection)
             self.last_id = self._last()
 
     def _connect(self) -> sqlite3.Connection:
@@ -207,40 +215,6 @@ class ActionLog:
             connection.execute("PRAGMA query_only=ON")
         return connection
 
-    def _make(self) -> None:
-        """Make the table of a file that has nothing in it yet."""
-        connection = self._connection
-        assert connection is not None
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            return
-        require(_number(connection, "application_id") == 0, "it is of another program.")
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(f"PRAGMA application_id={APPLICATION}")
-        connection.execute(f"PRAGMA user_version={LOG_VERSION}")
-        for statement in SCHEMA:
-            connection.execute(statement)
-        connection.execute("COMMIT")
-
-    def _check(self) -> None:
-        """Refuse a file that is not as this program writes it."""
-        connection = self._connection
-        assert connection is not None
-        if self.read_only and not _number(connection, "application_id"):
-            return
-        require(_number(connection, "application_id") == APPLICATION, "it is of another program.")
-        version = _number(connection, "user_version")
-        require(
-            version == LOG_VERSION,
-            f"it is of version {version}, and this protofission reads {LOG_VERSION}.",
-        )
-        found = connection.execute("SELECT sql FROM sqlite_master ORDER BY rowid").fetchall()
-        require([sql for (sql,) in found] == list(SCHEMA), "its tables are others.")
-        sound = connection.execute("PRAGMA integrity_check(1)").fetchall()
-        require(sound == [("ok",)], "it is damaged.")
-        mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-        require(mode == "wal", f"its journal is of the mode {mode}.")
-
     @contextmanager
     def _refusals(self) -> Iterator[None]:
         """Say of which file a refusal is, and the remedy."""
@@ -248,6 +222,11 @@ class ActionLog:
             yield
         except sqlite3.Error as error:
             why = str(error)
+            if (error.sqlite_errorcode & 0xFF) in _OF_THE_DISK:
+                raise InputError(
+                    f"{self._shown} cannot be written ({why}): make room on the disk, or copy the "
+                    "model to another place."
+                ) from None
         except InputError as error:
             why = str(error).rstrip(".")
         except OSError as error:
@@ -281,3 +260,35 @@ def _check_plain(path: Path) -> None:
 
 def _number(connection: sqlite3.Connection, pragma: str) -> int:
     return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    """Whether a file has nothing in it yet."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    return not tables and not _number(connection, "application_id")
+
+
+def _make_table(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(f"PRAGMA application_id={APPLICATION}")
+    connection.execute(f"PRAGMA user_version={LOG_VERSION}")
+    for statement in SCHEMA:
+        connection.execute(statement)
+    connection.execute("COMMIT")
+
+
+def _check_table(connection: sqlite3.Connection) -> None:
+    """Refuse a file that is not as this program writes it."""
+    require(_number(connection, "application_id") == APPLICATION, "it is of another program.")
+    version = _number(connection, "user_version")
+    require(
+        version == LOG_VERSION,
+        f"it is of version {version}, and this protofission reads {LOG_VERSION}.",
+    )
+    found = connection.execute("SELECT sql FROM sqlite_master ORDER BY rowid").fetchall()
+    require([sql for (sql,) in found] == list(SCHEMA), "its tables are others.")
+    sound = connection.execute("PRAGMA integrity_check(1)").fetchall()
+    require(sound == [("ok",)], "it is damaged.")
+    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    require(mode == "wal", f"its journal is of the mode {mode}.")

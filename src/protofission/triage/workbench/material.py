@@ -184,7 +184,7 @@ class Material:
         """The folder of the bundle of a version, to be saved there before it is kept."""
         return version_folder(self.model, version)
 
-    def at(self, version: int, groups: GroupEdits | None = None) -> Material:
+    def at(self, version: int, groups: GroupEdits) -> Material:
         """The material with another version of the model.
 
         Args:
@@ -198,8 +198,7 @@ class Material:
         bundle = Bundle.load(_version_folder(self.model, version))
         counts = bundle.calibrated_model.subclass_counts
         require(
-            bundle.calibrated_model.inputs == self.features.width
-            and (groups is None or _fits(groups, counts, bundle)),
+            bundle.calibrated_model.inputs == self.features.width and _fits(groups, counts, bundle),
             f"Version {version} of the model of {printable(str(self.model))} is not the one that "
             "was kept: put a copy back.",
         )

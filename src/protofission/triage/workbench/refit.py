@@ -145,6 +145,7 @@ def refit(
         material.options,
         learn_from=_learned(material, labels),
         calibrates=labels.calibrates,
+        strangers=labels.strangers,
         parts={places[number]: count for number, count in parts.items() if number in places},
         processes=processes,
         progress=progress,

@@ -10,8 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission.core.array_types import Ints
-from protofission.core.errors import printable, require, unknown
-from protofission.triage.workbench.actions import UNLABELED, Action, DrawRandom, Redo, Undo
+from protofission.core.errors import InputError, printable, unknown
+from protofission.triage.workbench.actions import (
+    UNLABELED,
+    Action,
+    DrawRandom,
+    KeepRefit,
+    Redo,
+    Undo,
+)
 from protofission.triage.workbench.book import Book, ClassState
 from protofission.triage.workbench.cells import (
     BLANK,
@@ -59,6 +66,8 @@ class WorkbenchState:
     _undone: list[tuple[int, Action]] = field(default_factory=list)
     last_id: int = 0
     """The id of the last action."""
+    newest_version: int = 0
+    """The highest version of the model ever, also if it was undone: no number is used twice."""
     _label_of: Ints | None = None
 
     @staticmethod
@@ -167,11 +176,6 @@ class WorkbenchState:
         return self._book.groups.version
 
     @property
-    def newest_version(self) -> int:
-        """The highest version of the model so far that a way leads back to."""
-        return self._book.newest_version
-
-    @property
     def undo_stack(self) -> list[int]:
         """Ids of the actions that can be undone; the last is the next."""
         return [change.id for change in self._done]
@@ -203,7 +207,7 @@ class WorkbenchState:
         return self._book.classes[found]
 
     def content(self) -> dict[str, object]:
-        """All of the state in values that can be compared, but for the last id."""
+        """All of the state in values that can be compared, but for the highest numbers so far."""
         return {
             "cells": self._cells.tolist(),
             "book": self._book,
@@ -218,9 +222,8 @@ class WorkbenchState:
         Raises:
             InputError: it does not fit; the state is as it was.
         """
-        require(
-            action_id > self.last_id, f"Action {action_id} follows {self.last_id}: ids must rise."
-        )
+        if action_id <= self.last_id:
+            raise InputError(f"Action {action_id} follows {self.last_id}: ids must rise.")
         if isinstance(action, Undo):
             _check_next("undone", action.action, self.next_undo)
             self._undone.append(self._take_back())
@@ -229,10 +232,21 @@ class WorkbenchState:
             self._do(*self._undone[-1])
             self._undone.pop()
         else:
+            self._check_version(action)
             self._do(action_id, action)
             self._undone.clear()
+            if isinstance(action, KeepRefit):
+                self.newest_version = action.version
         self._label_of = None
         self.last_id = action_id
+
+    def _check_version(self, action: Action) -> None:
+        """Refuse a version of the model whose number was used before."""
+        if isinstance(action, KeepRefit) and action.version <= self.newest_version:
+            raise InputError(
+                f"Version {action.version} of the model is not above {self.newest_version}: give "
+                "the next number."
+            )
 
     def _marked(self, mark: int) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = (self._cells & mark) != 0
@@ -265,8 +279,7 @@ def fold(state: WorkbenchState, actions: Iterable[tuple[int, Action]]) -> Workbe
 
 
 def _check_next(what: str, wanted: int, found: tuple[int, Action] | None) -> None:
-    require(found is not None, f"There is no action that can be {what}.")
-    require(
-        found is not None and found[0] == wanted,
-        f"Action {wanted} is not the next that can be {what}: it is {found and found[0]}.",
-    )
+    if found is None:
+        raise InputError(f"There is no action that can be {what}.")
+    if found[0] != wanted:
+        raise InputError(f"Action {wanted} cannot be {what} before action {found[0]} is.")

@@ -181,6 +181,8 @@ class Comparison:
             f"Of {n:,} labels, each judged by a model that did not learn from it, {before:,} were "
             f"right before and {after:,} are now ({self.gained:,} gained, {self.lost:,} lost)"
         )
+        if not self.gained + self.lost:
+            return f"{found}: no difference."
         if self.accuracy_chance < 1 - CONFIDENCE:
             return f"{found}: {'better' if after > before else 'worse'}, and hardly by chance."
         return f"{found}: that can be chance."

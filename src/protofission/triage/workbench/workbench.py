@@ -52,16 +52,12 @@ class Workbench:
 
     def __init__(self, material: Material, log: ActionLog) -> None:
         self._log, self._lock = log, threading.Lock()
-        state = material.start_state()
-        for number, action in log.actions():
-            try:
-                state.apply(number, action)
-            except InputError as wrong:
-                raise InputError(
-                    f"{printable(str(log.path))} does not fit the model (action {number}: "
-                    f"{str(wrong).rstrip('.')}): {REMEDY}."
-                ) from None
-        self._now = state, _material_of(material, state)
+        try:
+            state = _replay(material.start_state(), log)
+            self._now = state, material.at(state.version, state.groups)
+        except BaseException:
+            log.close()
+            raise
 
     @staticmethod
     def open(
@@ -81,12 +77,7 @@ class Workbench:
         from protofission.triage.workbench.material import Material
 
         material = Material.open(model, labeled, pool)
-        log = ActionLog(material.model, read_only=read_only)
-        try:
-            return Workbench(material, log)
-        except BaseException:
-            log.close()
-            raise
+        return Workbench(material, ActionLog(material.model, read_only=read_only))
 
     def close(self) -> None:
         """Let others in."""
@@ -196,7 +187,7 @@ class Workbench:
         action = self._with_images(action)
         state = self.state.copy()
         state.apply(self._log.last_id + 1, action)
-        material = _material_of(self.material, state)
+        material = self.material.at(state.version, state.groups)
         number = self._log.append(action)
         self._now = state, material
         return number
@@ -229,9 +220,17 @@ class Workbench:
         return _members(np.flatnonzero(self.cluster_of() == cluster), f"Cluster {cluster}")
 
 
-def _material_of(material: Material, state: WorkbenchState) -> Material:
-    """The material with the version of the model that a state has kept."""
-    return material.at(state.version, state.groups)
+def _replay(state: WorkbenchState, log: ActionLog) -> WorkbenchState:
+    """The state after all actions of a log."""
+    for number, action in log.actions():
+        try:
+            state.apply(number, action)
+        except InputError as wrong:
+            raise InputError(
+                f"{printable(str(log.path))} does not fit the model (action {number}: "
+                f"{str(wrong).rstrip('.')}): {REMEDY}."
+            ) from None
+    return state
 
 
 def _members(rows: Ints, name: str) -> tuple[int, ...]:
