@@ -197,7 +197,8 @@ def run_episode(start: Answered, strategy: str, draw: int, options: FitOptions) 
             rows = STRATEGIES[strategy](now, budget - asked, random)
         row["seconds to choose"] = time.process_time() - begun
         label_of = now.label_of.copy()
-        assert (label_of[rows] == UNLABELED).all() and len(set(rows.tolist())) == len(rows)
+        assert (label_of[rows] == UNLABELED).all()
+        assert len(set(rows.tolist())) == len(rows)
         label_of[rows] = answers[rows]
         asked += len(rows)
         now = fit_answers(scene, label_of, options)
@@ -274,6 +275,8 @@ def _tables(found: dict[tuple[Any, ...], Row], folds: int) -> str:
     cells = sorted({key[:5] for key in found})
     budgets = (0, *BUDGETS)
     whole = [c for c in cells if all((*c, s, b) in found for s in strategies for b in budgets)]
+    if not whole:
+        return f"## {folds} folds: no draw is complete yet\n"
     sets = sorted({cell[0] for cell in whole})
     lines = [f"## {folds} folds: {len(whole)} draws of {', '.join(sets)}", ""]
     for title, measured in (("Accuracy on known classes", "accuracy"), ("AUC", "auc")):
@@ -284,10 +287,14 @@ def _tables(found: dict[tuple[Any, ...], Row], folds: int) -> str:
                 [[[found[*c, s, b][measured] for b in budgets] for s in strategies] for c in own]
             )
             lines += [*_table(place, strategies, 100 * values), ""]
-    known = np.array([[found[*c, s, b]["known answers"] for s in strategies] for c in whole for b in BUDGETS])
+    known = np.array(
+        [[found[*c, s, b]["known answers"] for s in strategies] for c in whole for b in BUDGETS]
+    )
     known = known.reshape(len(whole), len(BUDGETS), len(strategies)).mean(0)
     lines += ["Answers that name a known class, of 50, 100, 200: "]
-    lines += [f"- {s}: {', '.join(f'{x:.0f}' for x in known[:, i])}" for i, s in enumerate(strategies)]
+    lines += [
+        f"- {s}: {', '.join(f'{x:.0f}' for x in known[:, i])}" for i, s in enumerate(strategies)
+    ]
     right = [row["suggestions right"] for row in found.values() if "suggestions right" in row]
     return "\n".join([*lines, "", f"Suggestions that are right: {100 * np.mean(right):.0f} %.", ""])
 
@@ -300,15 +307,20 @@ def _table(place: str, strategies: Sequence[str], values: Floats) -> list[str]:
     for number, name in enumerate(strategies):
         cells = []
         for budget in range(len(BUDGETS) + 1):
-            mean, spread = values[:, number, budget].mean(), values[:, number, budget].std(ddof=1)
-            text = f"{mean:.1f} ± {spread:.1f}"
+            own = values[:, number, budget]
+            text = f"{own.mean():.1f} ± {_deviation(own):.1f}"
             if number != ours and budget:
                 ahead = values[:, ours, budget] - values[:, number, budget]
-                error = ahead.std(ddof=1) / len(ahead) ** 0.5
+                error = _deviation(ahead) / len(ahead) ** 0.5
                 text += f" (ours {ahead.mean():+.1f} ± {error:.1f})"
             cells.append(text)
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
+
+
+def _deviation(values: Floats) -> float:
+    """The standard deviation; of one value it is not a number."""
+    return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
 
 def parse() -> argparse.Namespace:

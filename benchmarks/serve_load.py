@@ -338,8 +338,8 @@ def measure_kill(model: Path, images: Path) -> list[str]:
     kinds = sorted({error.partition(":")[0] for error in found["errors"]})
     return [
         f"Killed after {found['requests']} answers: {len(found['errors'])} of 8 clients got an "
-        f"error ({', '.join(kinds)}). The next start took {started:.1f} s and gave {again['requests']} "
-        f"answers, {len(again['errors'])} errors."
+        f"error ({', '.join(kinds)}). The next start took {started:.1f} s and gave "
+        f"{again['requests']} answers, {len(again['errors'])} errors."
     ]
 
 

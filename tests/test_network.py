@@ -27,6 +27,8 @@ TINY = [
     "--set", "recipe.epochs=1",
     "--set", "recipe.steps_per_epoch=1",
 ]  # fmt: skip
+SERVERS = {"serve"}
+"""Verbs that run until they are told to stop."""
 SMALL = [*TINY, "--set", "recipe.labeled_batch=16", "--set", "recipe.unlabeled_batch=16"]
 
 
@@ -164,11 +166,28 @@ def test_no_verb_reaches_the_network_or_writes_elsewhere(traced: str, tmp_path: 
         ["export", "model", "model.onnx", "--input", "features"],
         ["labels", "model", "--out", "labels.csv", "--what", "all"],
     ]
-    assert {verb[0] for verb in verbs} == {*app} - {"--version", "-h"}
+    assert {verb[0] for verb in verbs} == {*app} - {"--version", "-h", *SERVERS}
     assert {name for name in data_verbs if not name.startswith("-")} == {"check", "fetch"}
     printed, lines = calls(traced, command(verbs), tmp_path)
     for verb, (code, said) in zip(verbs, json.loads(printed), strict=True):
         assert code == 0, (verb, said)
+    assert reached(lines) == set()
+    assert strays(lines, tmp_path) == []
+
+
+def test_a_server_reaches_nobody_and_writes_nothing(traced: str, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    bundle_at(tmp_path / "work" / "model")
+    code = """
+import subprocess, sys
+command = [sys.executable, "-m", "protofission", "serve", "model", "--port", "0"]
+with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    print(server.stdout.readline())
+    server.terminate()
+    assert server.wait(60) == 143
+"""
+    printed, lines = calls(traced, [sys.executable, "-c", code], tmp_path)
+    assert "POST /predict" in printed
     assert reached(lines) == set()
     assert strays(lines, tmp_path) == []
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protofission.core.conformal import fewest_images
-from protofission.triage.folds import NO_FOLD, assign_folds, hold_out
+from protofission.triage.folds import NO_FOLD, assign_folds, hold_out, join_nearest, nearest_rows
 
 
 @st.composite
@@ -95,3 +95,49 @@ def test_each_class_has_its_share_held_out(seed):
     labels = np.repeat(np.arange(3), counts)
     held = np.bincount(labels[hold_out(labels, np.arange(70), 0.3, 0.5, seed) == 0])
     assert np.abs(held - 0.3 * counts).max() <= 1
+
+
+@given(labels_and_groups(), st.integers(2, 6), st.data())
+def test_chosen_labels_join_the_fold_of_the_nearest_and_no_model_lacks_a_class(case, number, data):
+    labels, groups = case
+    mask = data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
+    calibrates = np.array(mask)
+    own = labels[calibrates]
+    if not len(own):
+        return
+    numbered = np.unique(own, return_inverse=True)[1]
+    folds = assign_folds(numbered, groups[calibrates], number, 0)
+    places = st.integers(0, len(own) - 1)
+    count = int((~calibrates).sum())
+    nearest = np.array(data.draw(st.lists(places, min_size=count, max_size=count)), np.int64)
+    found = join_nearest(folds, labels, calibrates, nearest)
+    assert np.array_equal(found[calibrates], folds), "what calibrates is as without the others"
+    wanted = dict(zip(np.flatnonzero(~calibrates).tolist(), folds[nearest].tolist(), strict=True))
+    for place, fold in wanted.items():
+        same = labels == labels[place]
+        freed = (
+            len(
+                {
+                    *folds[own == labels[place]].tolist(),
+                    *(wanted[k] for k in np.flatnonzero(same & ~calibrates).tolist()),
+                }
+            )
+            == 1
+        )
+        assert found[place] == (NO_FOLD if freed else fold)
+    for fold in set(found.tolist()) - {NO_FOLD}:
+        assert set(labels[found != fold].tolist()) == set(labels.tolist())
+
+
+def test_the_nearest_is_by_the_cosine_of_standardized_rows():
+    random = np.random.default_rng(0)
+    rows, among = (random.normal(3, 2, (n, 4)).astype(np.float32) for n in (30, 9))
+    rows[:, 2] = among[:, 2] = 5  # a feature without spread
+    both = np.concatenate([rows, among]).astype(float)
+    standard = (both - both.mean(0))[:, [0, 1, 3]] / both.std(0)[[0, 1, 3]]
+    twin = []
+    for row in standard[:30]:
+        cosines = [row @ other / np.sqrt(row @ row * (other @ other)) for other in standard[30:]]
+        twin.append(int(np.argmax(cosines)))
+    assert nearest_rows(rows, among).tolist() == twin
+    assert nearest_rows(rows[:0], among).tolist() == []

@@ -75,6 +75,15 @@ def exchange(port: int, content: bytes) -> bytes:
         return found
 
 
+def send_without_end(port: int) -> None:
+    """Send a body that nobody reads, for ten seconds and more."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+        raw.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(1000):
+            raw.sendall(b"1\r\na\r\n")
+            time.sleep(0.01)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_finishes_the_request_in_flight_and_ends_with_the_usual_code(
     number: int, code: int
@@ -129,6 +138,8 @@ def test_a_connection_that_sends_no_whole_head_is_closed(monkeypatch: pytest.Mon
             raw.sendall(b"GET /")  # and no more
             while raw.recv(65536):
                 pass
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):
+            send_without_end(port)
         assert get(port, "/?0.6") == b"done"  # an answer may take longer
 
 

@@ -29,7 +29,7 @@ from protofission.cli.serve_verb import serve
 from protofission.cli.suite_verbs import report, suite
 from protofission.cli.training_verbs import pretrain, train, weights
 from protofission.cli.triage_verbs import drift, export, fit, predict, show
-from protofission.cli.workbench_verbs import label
+from protofission.cli.workbench_verbs import label, next_
 from protofission.core.errors import InputError
 
 Verb = Callable[..., None]
@@ -44,7 +44,7 @@ app = App(
 data = App(name="data", help="Download data sets, and look at folders of images.")
 
 TRIAGE: list[Verb] = [fit, predict, serve, show, drift, export]
-WORKBENCH: list[Verb] = [label, labels]
+WORKBENCH: list[Verb] = [label, next_, labels]
 TRAINING: list[Verb] = [embed, train, pretrain, weights]
 EXPERIMENTS: list[Verb] = [demo, suite, report]
 LISTS: list[Verb] = [presets, methods, split]

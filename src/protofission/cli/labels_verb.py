@@ -65,6 +65,7 @@ def labels(
 
     from protofission.system.console import print_line, progress_bar
     from protofission.triage.workbench.exports import (
+        EXPORTS,
         MissingImagesError,
         export_images,
         format_of_name,
@@ -72,7 +73,7 @@ def labels(
     from protofission.triage.workbench.exports.labeled_images import labeled_images
     from protofission.triage.workbench.workbench import Workbench
 
-    console = Console(stderr=True)
+    console, name = Console(stderr=True), format or format_of_name(out)
     with Workbench.open(model, labeled, pool, read_only=True) as workbench:
         state, material = workbench.now
         images = labeled_images(material, state, what)
@@ -81,7 +82,7 @@ def labels(
             done = export_images(
                 images,
                 out,
-                format or format_of_name(out),
+                name,
                 paths=paths,
                 skip_missing=skip_missing,
                 progress=progress,
@@ -90,6 +91,6 @@ def labels(
         for file in error.missing:
             print(printable(file))
         raise
-    for file in done.left_out:
+    for file in done.left_out if EXPORTS[name].reads else ():
         print(printable(file))
     print_line(console, done.sentence())

@@ -41,7 +41,14 @@ from protofission.triage.fold_models import (
     train_models,
 )
 from protofission.triage.fold_training import CONTROL, METHOD, FoldTraining, Rows
-from protofission.triage.folds import NO_FOLD, Mask, assign_folds, hold_out
+from protofission.triage.folds import (
+    NO_FOLD,
+    Mask,
+    assign_folds,
+    hold_out,
+    join_nearest,
+    nearest_rows,
+)
 from protofission.triage.pool_guard import Guard, compare
 
 MOST_LEARNED = 50_000
@@ -112,7 +119,8 @@ def fit_features(
         learn_from: (U,): mask of the pool rows to learn from; by default all.
         calibrates: (L,): mask of the labels that may be held out: these set temperature and
             threshold, and choose between model and control; by default all. From the others models
-            only learn: labels that somebody chose are not drawn like new images.
+            only learn: labels that somebody chose are not drawn like new images. A model that
+            judges a label does not learn from those that are most like it (`join_nearest`).
         strangers: (U,): mask of the pool rows that somebody found to be of no class. Models are
             told so (`fold_training`), and no class is divided by them.
         parts: the number of sub-classes of some classes; others have that of the options.
@@ -121,18 +129,16 @@ def fit_features(
     may_learn = np.arange(pool_size) if learn_from is None else np.flatnonzero(learn_from)
     learned = _sample(may_learn, options.seed)
     duplicates = _duplicate_groups(labeled, pool, pool_size, progress)
-    folds = _folds(labels, duplicates[: len(labels)], options, calibrates)
     rows = pool(learned) if len(learned) else labeled[:0]
-    models = max(int(folds.max(initial=NO_FOLD)) + 1, 1)
-    parts_of_pool = pool_parts(len(rows), models, options.seed)
     told = np.zeros(pool_size, bool) if strangers is None else strangers
-    outside = pool(np.flatnonzero(told)) if told.any() else None
-    data = FoldData(labeled, labels, folds, rows, parts_of_pool, calibrates, outside)
+    outside = pool(np.flatnonzero(told)) if told.any() else labeled[:0]
+    groups = duplicates[: len(labels)]
+    data = _fold_data(labeled, labels, groups, rows, outside, options, calibrates)
     chosen, guard, share = _train_and_guard(data, options, processes, progress)
     judging = partial(progress, "judging the pool")
     judging(0, 3)
     calibration = _calibrate(chosen, data, options)
-    sizes = np.bincount(folds[data.judged], minlength=models).tolist()
+    sizes = np.bincount(data.folds[data.judged], minlength=data.models).tolist()
     ensemble = FoldEnsemble(chosen, sizes, says_novel=options.discover != 0)
     calibration.set_on(ensemble)
     first = judge(ensemble, _chunks(rows))
@@ -149,7 +155,7 @@ def fit_features(
     return FitResult(
         calibrated_model=ensemble,
         method=CONTROL if guard.pool_hurts or not len(rows) else METHOD,
-        folds=np.where(data.judges, folds, NO_FOLD),
+        folds=np.where(data.judges, data.folds, NO_FOLD),
         guard=guard,
         guarantee=calibration.guarantee,
         calibration_scores=calibration.label_id_scores(),
@@ -178,11 +184,36 @@ def check_pool(others: int) -> None:
     )
 
 
-def _folds(labels: Labels, groups: Ints, options: FitOptions, calibrates: Mask | None) -> Ints:
-    seed = options.seed
+def _fold_data(
+    labeled: Rows,
+    labels: Labels,
+    groups: Ints,
+    rows: Rows,
+    strangers: Rows,
+    options: FitOptions,
+    calibrates: Mask | None,
+) -> FoldData:
+    """Divide labels and pool into what each model learns from and what judges it.
+
+    Labels that do not calibrate, and strangers, are in the fold of the label that they are like.
+    """
+    mask = np.ones(len(labels), bool) if calibrates is None else calibrates
+    own, near, seed = labels[mask], groups[mask], options.seed
     if options.folds == 1:
-        return hold_out(labels, groups, options.held_out, options.keep, seed, calibrates)
-    return assign_folds(labels, groups, options.folds, seed, calibrates)
+        folds = hold_out(own, near, options.held_out, options.keep, seed)
+    else:
+        folds = assign_folds(own, near, options.folds, seed)
+    models = max(int(folds.max(initial=NO_FOLD)) + 1, 1)
+    parts = pool_parts(len(rows), models, seed)
+    if len(own) == len(labels) and not len(strangers):
+        return FoldData(labeled, labels, folds, rows, parts)
+    outside = np.full(len(strangers), NO_FOLD)
+    every = np.full(len(labels), NO_FOLD)
+    if len(own):
+        outside = folds[nearest_rows(strangers, labeled[mask])]
+        nearest = nearest_rows(labeled[~mask], labeled[mask])
+        every = join_nearest(folds, labels, mask, nearest)
+    return FoldData(labeled, labels, every, rows, parts, mask, strangers, outside)
 
 
 def _sample(numbers: Ints, seed: int) -> Ints:

@@ -36,7 +36,9 @@ class FoldData:
     calibrates: Mask | None = None
     """(L,): the labels that judge models, if they have a fold; by default all."""
     strangers: Rows | None = None
-    """(n, D): images that are known to be of no class; every model learns from them."""
+    """(n, D): images that are known to be of no class."""
+    stranger_folds: Ints | None = None
+    """(n,): model k does not learn from the strangers of fold k; by default every model does."""
 
     @property
     def models(self) -> int:
@@ -124,8 +126,15 @@ def _train(data: FoldData, settings: FoldTraining, task: _Task) -> FoldModel:
             data.labeled[learned],
             data.labels[learned],
             pool,
-            strangers=data.strangers,
+            strangers=_strangers_of(data, task.model),
         )
+
+
+def _strangers_of(data: FoldData, model: int) -> Rows | None:
+    if data.strangers is None or data.stranger_folds is None:
+        return data.strangers
+    found: Rows = data.strangers[data.stranger_folds != model]
+    return found
 
 
 @torch.no_grad()

@@ -50,6 +50,16 @@ class BoundedConnection(H11Protocol):
         elif self.timeout_keep_alive_task is None:  # a head has begun, and is not whole
             self._await_head()
 
+    def on_response_complete(self) -> None:
+        """Await the next head; what is left of a body that nobody reads has as long."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            self.loop.call_later(HEAD_TIME, self._close_unread, self.cycle)
+
+    def _close_unread(self, cycle: object) -> None:
+        if self.cycle is cycle and self.conn.their_state is h11.SEND_BODY:
+            self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._stop_waiting()

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -158,6 +159,12 @@ def test_features_of_another_model_and_damaged_ones_are_one_sentence(model, tmp_
     with pytest.raises(InputError, match="keeps images and features of another model"):
         Material.open(model)
     damage_json(model, class_names=list(NAMES))
+    bundle = load(model)
+    facts = {**bundle.encoder_facts, "fingerprint": "another"}
+    replace(bundle, encoder_facts=facts).save(model)
+    with pytest.raises(InputError, match="keeps images and features of another model"):
+        Material.open(model)
+    bundle.save(model)
     file = model / "features" / "train-plain.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 255
@@ -208,16 +215,17 @@ def test_groups_are_acted_on_with_the_images_that_are_in_them(model):
         assert bench.undo(expected=last)
 
 
-def test_random_images_are_drawn_evenly_from_the_unlabeled(model):
+def test_random_images_are_drawn_evenly_from_the_pool_whether_labeled_or_not(model):
     with Workbench.open(model) as bench:
         bench.do(Label(tuple(range(60, 100)), 0, "grid"))
-        drawn = bench.draw_random(25)
-        assert len(set(drawn)) == 25
-        assert min(drawn) >= 100
+        drawn = bench.draw_random(65)
+        assert len(set(drawn)) == 65
+        assert min(drawn) >= 60
+        assert set(drawn) & set(range(60, 100)), "of 80, 65 are drawn: some have a label"
         assert bench.state.random_queue.tolist() == list(drawn)
         more = bench.draw_random(500)
-        assert sorted([*drawn, *more]) == list(range(100, 140))
-        with pytest.raises(InputError, match="Every image has a label or was drawn already"):
+        assert sorted([*drawn, *more]) == list(range(60, 140))
+        with pytest.raises(InputError, match="Every image of the pool was drawn already"):
             bench.draw_random(1)
         with pytest.raises(InputError, match="give a number from 1"):
             bench.draw_random(0)
@@ -288,7 +296,7 @@ def test_a_kept_version_is_used_from_then_on_and_the_old_one_comes_back(model):
         assert bench.material.version == 0
         assert bench.material.model_rows.accepted.any()
         bench.redo()
-    shutil.rmtree(model / "workbench" / "models")
+    shutil.rmtree(model / "workbench" / "versions")
     with pytest.raises(InputError, match="holds no bundle"):
         Workbench.open(model)
     ActionLog(model).close()  # nothing holds the lock

@@ -234,9 +234,13 @@ def test_the_random_queue_is_fixed_and_open_until_it_is_answered():
     assert state.random_open.tolist() == [30, 12]  # drawn images stay drawn
     with pytest.raises(InputError, match="was not drawn at random"):
         state.apply(5, Label((30, 31), 1, "random"))
-    for rows in ((30,), (0,)):
-        with pytest.raises(InputError, match=f"Image {rows[0]} has a label or was drawn already"):
-            state.apply(5, DrawRandom(rows))
+    with pytest.raises(InputError, match="Image 30 was drawn already"):
+        state.apply(5, DrawRandom((31, 30)))
+    state.apply(5, Label((31,), 1, "grid"))
+    state.apply(6, DrawRandom((31, 32)))  # one with a label counts as answered
+    assert state.random_open.tolist() == [30, 12, 32]
+    assert [rows.tolist() for rows in state.random_queues] == [[30, 12, 40], [31, 32]]
+    assert state.label_of[31] == 1
 
 
 def test_classes_are_added_renamed_and_merged_and_labels_follow():

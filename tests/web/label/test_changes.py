@@ -161,7 +161,7 @@ def test_a_refit_runs_beside_the_server_and_is_kept_undone_or_dropped(client: La
     assert client.get("/api/last")["refit"]["running"]
     client.post("/api/refit", None, 409)
     client.act("skip", images=[60])  # it does not stand in the way
-    status = client.parts.refit.wait(120)
+    status = client.parts.refit.wait(600)
     assert (status.error, status.waiting) == (None, True)
     result = client.get("/api/refit")["result"]
     assert {"before", "after", "sentences", "moved"} <= result.keys()

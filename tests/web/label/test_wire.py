@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -214,6 +215,28 @@ def test_ten_thousand_requests_leave_memory_flat_and_lose_no_action(server: Labe
     last = json.loads(server.ask("GET", "/api/last")[2])["last_action"]
     assert last == first + 500
     assert server.memory() - before < 20 * 2**20
+
+
+def test_a_disk_that_takes_nothing_more_is_a_sentence_and_nothing_is_lost(
+    server: LabelProcess,
+) -> None:
+    """By a limit on the size of files, so that the system itself refuses to write."""
+    body = {"kind": "skip", "content": {"images": list(range(60, 140))}}
+    before = json.loads(server.ask("GET", "/api/overview")[2])
+    pid, usual = server.process.pid, resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, usual[1]))
+    try:
+        for _ in range(3):
+            status, _, content = server.ask("POST", "/api/actions", body)
+            assert status == 507, content
+            assert "make room" in json.loads(content)["error"]
+        assert json.loads(server.ask("GET", "/api/overview")[2]) == before
+        assert server.ask("GET", "/thumb/139")[0] == 200
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, usual)
+    status, _, content = server.ask("POST", "/api/actions", body)
+    assert (status, json.loads(content)["id"]) == (200, before["last_action"] + 1)
+    assert server.ask("POST", "/api/undo", {})[0] == 200
 
 
 def test_it_stops_gracefully_and_another_one_goes_on(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ class BackgroundRefit:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 text=True,
+                start_new_session=True,  # Ctrl-C is for the server, which then stops it
             )
             self._status = RefitStatus(running=True, stage="starting")
             assert self._process.stdout is not None

@@ -11,9 +11,13 @@ set of calibrating rows is a function of the folders, of the draws and of what i
 choice of other labels changes it. Assumed is, first, that answers are right and are by the classes
 that there are now. Second, that new images are drawn like the labels of folders and queues
 together; where these differ from each other, the promise is for the mixture. Third, that labels
-were chosen without an eye to the images that calibrate: whoever labels what is most like the
-worst of these raises their scores, and not those of new images. So a chosen near-duplicate of a
-calibrating image shares its fold (`triage.folds`), and tests/triage/workbench measures the rest.
+were chosen without an eye to the images that calibrate. That never quite holds, since the model
+that chose learned from those: what it is surest of is what is most like them. If every model then
+learned from the chosen ones, labels would score higher than new images do. So a chosen image is
+held out with the calibrating image that it is most like (`triage.folds.join_nearest`). In the
+simulation of benchmarks/refit_promise.py, where the easiest are chosen, that is the difference
+between a promise that is kept and one that is not. Labels that were drawn after the last choice
+need no such assumption.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class CarriedNames:
 
     @property
     def sentences(self) -> list[str]:
-        """What became of each given name."""
+        """Fate of each given name."""
         return [match.sentence for match in self.matches]
 
 

@@ -28,7 +28,7 @@ from protofission.core.errors import require
 from protofission.triage.workbench.actions import NONE
 
 LEAST_WEIGHT = 0.1
-"""What an image weighs, beside 1 of a known one, if it is surely a stranger."""
+"""Weight of an image, beside 1 of a known one, if it is surely a stranger."""
 LEVEL = 0.3
 """Images with ID scores above it tell how many of the pool are of known classes."""
 LEAST_KNOWN = 0.02
@@ -90,7 +90,7 @@ class NextImage:
     suggestion: int
     """The class that it probably is of, or NONE."""
     probability: float
-    """That this is so."""
+    """Probability that this is so."""
     id_score: float
     reason: str
     """THRESHOLD, UNCERTAIN, TYPICAL or UNLIKE."""

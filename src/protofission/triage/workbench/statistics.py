@@ -31,7 +31,7 @@ from protofission.triage.pool_guard import (
 )
 
 CONFIDENCE = 0.95
-"""Of all intervals."""
+"""Confidence of all intervals."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Comparison:
 
     @property
     def accuracy_interval(self) -> tuple[float, float]:
-        """Of the difference of accuracies: holds with CONFIDENCE at least, however few labels."""
+        """Difference of accuracies: holds with CONFIDENCE at least, however few labels."""
         half = 1 - (1 - CONFIDENCE) / 2  # each of two intervals fails in half of the cases
         n = self.right[0].total
         up, down = (CountedShare(k, n).interval(half) for k in (self.gained, self.lost))

@@ -33,7 +33,7 @@ VERSION_FILES = (
 )
 """All files of a model that a refit writes; features and the list of images stay."""
 RECORD = "refit.json"
-"""What a refit learned from, and its report; the model of the fit has none."""
+"""Labels that a refit learned from, and its report; the model of the fit has none."""
 WORKBENCH, VERSIONS, CANDIDATE = "workbench", "versions", "candidate"
 NOTE, CURRENT = "switching.json", "current.json"
 WRITING = ".writing"
@@ -44,12 +44,12 @@ LARGEST_VERSION = 10**6
 
 @dataclass(frozen=True)
 class RefitRecord:
-    """What a refit learned from, the names of its groups, and its report."""
+    """Labels that a refit learned from, the names of its groups, and its report."""
 
     classes: tuple[int, ...]
     """Ids of the model's classes, in its order."""
     subclass_names: tuple[tuple[str, ...], ...]
-    """Of each class."""
+    """Names of the sub-classes of each class."""
     cluster_names: tuple[str, ...]
     rows: tuple[int, ...]
     """Images that were labels."""

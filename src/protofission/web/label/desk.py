@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protofission.core.array_types import Floats, Ints
 from protofission.triage.prediction_table import escape_text
@@ -14,6 +15,7 @@ from protofission.triage.workbench.actions import UNLABELED
 from protofission.triage.workbench.group_views import cluster_of_rows, subclass_of_rows
 from protofission.triage.workbench.groups import ModelRows
 from protofission.triage.workbench.material import Material
+from protofission.triage.workbench.next_table import whitened_units
 from protofission.triage.workbench.state import WorkbenchState
 from protofission.triage.workbench.versions import read_record, version_folder
 from protofission.triage.workbench.workbench import Workbench
@@ -24,7 +26,7 @@ MOST_KEPT_SETS = 16
 """Most sets of images whose rows are kept until the next action."""
 
 
-class Moment(NamedTuple):
+class DeskMoment(NamedTuple):
     """A state with the version of the model that it has kept, and the facts of all images."""
 
     state: WorkbenchState
@@ -60,8 +62,9 @@ class Desk:
         """Held while versions of the model change."""
         self._lock, self._space_lock = threading.Lock(), threading.Lock()
         self._fitted: tuple[int, Ints] | None = None
+        self._model_units: tuple[Material, NDArray[np.float32]] | None = None
         self._arrays: tuple[Material, ModelArrays] | None = None
-        self._moment: Moment | None = None
+        self._moment: DeskMoment | None = None
         self._sets: dict[str, Ints] = {}
         self._space: ImageSpace | None = None
         self._places: tuple[Ints, Ints] | None = None
@@ -103,6 +106,14 @@ class Desk:
                 self._stability = clusters, space.stability(clusters)
             return self._stability[1]
 
+    def model_units(self, material: Material) -> NDArray[np.float32]:
+        """(N, d): the images in the space of the model's clusters, kept for one version."""
+        with self._space_lock:
+            found = self._model_units
+            if found is None or found[0] is not material:
+                self._model_units = found = material, whitened_units(material)
+            return found[1]
+
     def fitted_labels(self, state: WorkbenchState, material: Material) -> Ints:
         """(N,): the labels that the version in use was fitted to, as ids of classes then."""
         found = self._fitted
@@ -116,7 +127,7 @@ class Desk:
             self._fitted = found = state.version, labels
         return found[1]
 
-    def now(self) -> Moment:
+    def now(self) -> DeskMoment:
         """The state after the last action, with the facts of all images in it."""
         with self._lock:
             return self._now()
@@ -131,13 +142,13 @@ class Desk:
                 self._sets[name] = rows_of_set(table, name)
             return table, self._sets[name]
 
-    def _now(self) -> Moment:
+    def _now(self) -> DeskMoment:
         state, material = self.workbench.now
         if self._moment is None or self._moment.state is not state:
             if self._arrays is None or self._arrays[0] is not material:
                 self._arrays = material, ModelArrays(material)
             table = self._make_table(state, material.model_rows, self._arrays[1])
-            self._moment = Moment(state, material, table)
+            self._moment = DeskMoment(state, material, table)
             self._sets.clear()
         return self._moment
 

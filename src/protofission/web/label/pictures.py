@@ -31,7 +31,7 @@ THUMBNAIL_SIDE, PICTURE_SIDE = 160, 1600
 CRISP = 64
 """Images up to this side are encoded without loss."""
 QUALITY = 85
-"""Of JPEG pictures."""
+"""Quality of JPEG pictures."""
 LAYOUT = 1
 """The number of the layout of the file of thumbnails; another one's file is made anew."""
 _SCHEMA = """

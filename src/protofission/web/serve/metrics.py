@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from protofission.system.plain_files import read_plain
 from protofission.web.asgi import Application, Message, Receive, Scope, Send
 
 TIME_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -140,8 +141,7 @@ class ServeMetrics:
 def resident_bytes() -> int | None:
     """The memory of this process; None where the system does not say."""
     try:
-        with open(STATM, encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(read_plain(STATM, 4096).split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
 

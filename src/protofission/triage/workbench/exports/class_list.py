@@ -16,7 +16,7 @@ from protofission.data.readers.image_lists import NO_LABELS
 from protofission.triage.workbench.exports.export_format import ExportFormat, ExportTask
 from protofission.triage.workbench.exports.labeled_images import LabeledImage
 
-_QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
+_QUOTED = re.compile(r'[",\r\n]')
 
 
 def write(task: ExportTask) -> None:
