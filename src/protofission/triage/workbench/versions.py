@@ -186,7 +186,7 @@ def _store_current(model: Path) -> None:
         begun.mkdir(parents=True)
         for name in VERSION_FILES:
             if (model / name).exists():
-                write_whole(begun / name, (model / name).read_bytes())
+                write_whole(begun / name, read_plain(model / name))
         begun.replace(place)
 
 
@@ -196,7 +196,7 @@ def _copy_into(model: Path, version: int) -> None:
     with _disk_errors(model):
         for name in VERSION_FILES:
             if (place / name).exists():
-                write_whole(model / name, (place / name).read_bytes())
+                write_whole(model / name, read_plain(place / name))
             else:
                 (model / name).unlink(missing_ok=True)
         write_whole(model / WORKBENCH / VERSIONS / CURRENT, _note(version))
