@@ -34,6 +34,9 @@ from protofission.core.errors import InputError
 
 Verb = Callable[..., None]
 
+SERVERS = (["label"], ["serve"])
+"""Commands that run until they are stopped."""
+
 app = App(
     name="protofission",
     help="Semi-supervised learning on pools that hold strangers, by Prototype Fission.",
@@ -89,7 +92,8 @@ def main() -> None:
             refuse("A path begins with ~ and a name that is no user's here: write it out.")
         raise
     except KeyboardInterrupt as stop:
-        print_error("stopped; the same command goes on, train and pretrain with --resume.")
+        goes_on = "; the same command goes on, train and pretrain with --resume"
+        print_error(f"stopped{'' if sys.argv[1:2] in SERVERS else goes_on}.")
         sys.exit(128 + (signal.SIGTERM if isinstance(stop, Termination) else signal.SIGINT))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

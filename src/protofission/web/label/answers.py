@@ -33,7 +33,6 @@ MEDIA_TYPES = {
     ".woff2": "font/woff2",
 }
 """Types of the files that pages are made of, by their endings."""
-KEPT_FOREVER = "private, max-age=31536000, immutable"
 ALWAYS_ASKED = "private, no-cache"
 
 
@@ -99,7 +98,7 @@ def _is_of_disk(error: BaseException) -> bool:
 
 def picture_answer(request: Request, picture: Picture) -> Response:
     """A picture, or nothing where the browser has it."""
-    return _tagged(request, picture.content, picture.kind, f'"{picture.version}"', KEPT_FOREVER)
+    return _tagged(request, picture.content, picture.kind, f'"{picture.version}"', ALWAYS_ASKED)
 
 
 class StaticPages:

@@ -88,7 +88,8 @@ def _export(desk: Desk, folder: Path, body: dict[str, Any]) -> dict[str, Any]:
         raise unknown("format", printable(form)[:60], EXPORTS)
     what: LabelChoice = as_type(body["what"], LabelChoice, "what")  # type: ignore[arg-type]
     usual = "absolute" if form == "list" else "relative"
-    paths: PathStyle = as_type(body["paths"] or usual, PathStyle, "paths")  # type: ignore[arg-type]
+    given = usual if body["paths"] is None else body["paths"]
+    paths: PathStyle = as_type(given, PathStyle, "paths")  # type: ignore[arg-type]
     state, material = desk.workbench.now
     done = export_images(
         labeled_images(material, state, what),
