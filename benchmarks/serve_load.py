@@ -349,24 +349,24 @@ def main() -> None:
     parser.add_argument("--images", type=Path, help="a folder of JPEG files")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--requests", type=int, default=10_000, help="0: rates alone")
     parser.add_argument("--out", type=Path, help="a file for the lines")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         images = options.images or make_images(work / "images", 64, 224)
         small = make_images(work / "small", 64, 32)
-        tiny = make_model(work / "tiny", work, "efficientnet-lite0", 32)
         model = options.model or make_model(work / "model", work, "efficientnet-lite2", 224)
         cores = len(os.sched_getaffinity(0))
         busy = [f"{cores} cores; load average {os.getloadavg()[0]:.1f} before the first round."]
         lines = [
             *busy,
             *measure_rates(model, images, options.rounds, options.seconds),
-            "",
-            *measure_memory(tiny, small, options.requests),
-            *measure_kill(tiny, small),
         ]
+        if options.requests:
+            tiny = make_model(work / "tiny", work, "efficientnet-lite0", 32)
+            lines += ["", *measure_memory(tiny, small, options.requests)]
+            lines += measure_kill(tiny, small)
     print("\n".join(lines))
     if options.out:
         options.out.write_text("\n".join(lines) + "\n")
