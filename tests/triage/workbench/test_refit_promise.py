@@ -7,7 +7,7 @@ from protofission.triage.calibrated_model import ACCEPT
 from protofission.triage.fit_model import fit_features
 from protofission.triage.fit_options import FitOptions
 
-WIDTH, SEEDS = 16, 5
+WIDTH, SEEDS = 16, 3
 
 
 def blobs(counts, random):
