@@ -7,8 +7,9 @@ A FILE.npz has arrays `features` (N, D) and `labels` (N,). Half of the classes, 
 known, with --labels each; the pool has --pool images, half of them strangers; of every class 30 %
 of the images are for the test (`practice_parts.cells`). A model is fitted, a strategy chooses
 images of the pool, the person names their classes or says "none of these", and the model is fitted
-again as the workbench does: known answers train and never calibrate, the others stay in the pool.
-So with 50, 100 and 200 answers, 50 at a time and at last 100; every strategy sees its own model.
+again as the workbench does: known answers train and never calibrate, the others stay in the pool
+and models are told that they are strangers. So with 50, 100 and 200 answers, 50 at a time and at
+last 100; every strategy sees its own model.
 
 Strategies are ours (`triage.workbench.next_labels`); random; least certain (smallest largest
 probability); margin (smallest difference of the two largest); and k-centre (farthest first from
@@ -119,6 +120,7 @@ def fit_answers(scene: Scene, label_of: Ints, options: FitOptions) -> Answered:
         len(labels.pool),
         options,
         calibrates=labels.calibrates,
+        strangers=labels.strangers,
     )
     return Answered(scene, label_of, fitted)
 

@@ -9,7 +9,7 @@ P_i the probability that it is of a known class at all and u_i = 1 - (the larges
 largest class probability) its uncertainty; and the sum is that of w_i times the cosine to the
 nearest image that was asked about or is chosen. So an image is worth the more, the more images
 without a label are like it, the less these are covered by labels and by the rest of the batch, the
-more uncertain they are, and the less they look like strangers, of whom a label teaches no class.
+more uncertain they are, and the less they look like strangers, whose labels teach less.
 
 Nothing is drawn at random: equal images give equal choices, in whatever order they are given.
 """
@@ -27,8 +27,8 @@ from protofission.core.array_types import Floats, Ints
 from protofission.core.errors import require
 from protofission.triage.workbench.actions import NONE
 
-LEAST_WEIGHT = 0.1
-"""Weight of an image, beside 1 of a known one, if it is surely a stranger."""
+LEAST_WEIGHT = 0.3
+"""The weight of an image that is surely a stranger, beside 1 of a known one."""
 LEVEL = 0.3
 """Images with ID scores above it tell how many of the pool are of known classes."""
 LEAST_KNOWN = 0.02
@@ -90,7 +90,7 @@ class NextImage:
     suggestion: int
     """The class that it probably is of, or NONE."""
     probability: float
-    """Probability that this is so."""
+    """The probability of the suggestion."""
     id_score: float
     reason: str
     """THRESHOLD, UNCERTAIN, TYPICAL or UNLIKE."""
