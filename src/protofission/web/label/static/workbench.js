@@ -47,15 +47,17 @@ let current = "overview";
 async function route() {
   const [name, ...given] = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
   const Kind = SCREENS[name] ?? OverviewScreen;
-  const root = document.getElementById("screen");
+  const main = document.getElementById("screen");
+  const root = h("div");
   opened += 1;
   const mine = opened;
   screen?.close();
   screen = null;
   drawBar(null);
   const next = new Kind(root);
-  root.setAttribute("aria-busy", "true");
-  root.dataset.screen = name ?? "overview";
+  main.setAttribute("aria-busy", "true");
+  main.dataset.screen = name ?? "overview";
+  main.replaceChildren(root); // a screen of its own: one that was left may still be reading
   current = { class: "classes", random: "next" }[name] ?? name ?? "overview";
   drawRail();
   try {
@@ -71,12 +73,12 @@ async function route() {
   }
   screen = next;
   current = screen.name;
-  root.removeAttribute("aria-busy");
+  main.removeAttribute("aria-busy");
   document.title = `${screen.title || "Workbench"} · protofission`;
   screen.selection?.addEventListener("change", () => drawBar(screen));
   drawBar(screen);
   drawRail();
-  if (document.activeElement === document.body) root.focus({ preventScroll: true });
+  if (document.activeElement === document.body) main.focus({ preventScroll: true });
 }
 
 function drawRail() {
