@@ -203,7 +203,7 @@ def test_the_number_of_processes_does_not_matter(monkeypatch):
 def test_training_has_one_thread_wherever_it_runs(monkeypatch):
     seen, before = [], torch.get_num_threads()
 
-    def note(*_):
+    def note(*_, **__):
         with all_threads():
             seen.append(torch.get_num_threads())
 
@@ -219,7 +219,9 @@ def test_training_has_one_thread_wherever_it_runs(monkeypatch):
 def test_every_model_has_a_seed_of_its_own():
     seeds = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold_models, "train_fold", lambda settings, *_: seeds.append(settings.seed))
+        patch.setattr(
+            fold_models, "train_fold", lambda settings, *_, **__: seeds.append(settings.seed)
+        )
         train_models(fold_data(), replace(SETTINGS, seed=2**63 - 1), with_pool=False)
     assert seeds == [2**63 - 1, 0, 1]
 
