@@ -248,7 +248,7 @@ def test_features_stay_if_the_model_cannot_be_moved_to_its_place(tmp_path, call,
         path.write_text("")
 
     with monkeypatch.context() as patched:
-        patched.setattr("protofission.triage.fit.write_triage_page", write)
+        patched.setattr("protofission.triage.fit_files.write_triage_page", write)
         assert call("fit", labeled, pool, "--out", model, *brief).code != 0
     shutil.rmtree(model)
     assert list((tmp_path / ".model.fitting").glob("store-*/manifest.json"))
