@@ -52,10 +52,15 @@ export class RefitScreen extends Screen {
     const status = await get("/api/refit");
     if (this.closed) return;
     this.draw(status);
-    if (status.running) {
-      this.timer = setTimeout(() => this.look().catch(() => { this.timer = setTimeout(() => this.look(), 3000); }), POLL);
-    } else if (this.wasRunning) say(status.error ?? "The refit is done.");
+    if (status.running) this.again(POLL);
+    else if (this.wasRunning) say(status.error ?? "The refit is done.");
     this.wasRunning = status.running;
+  }
+
+  /** Look again by and by, however often the server is away in between. */
+  again(wait) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.look().catch(() => { if (!this.closed) this.again(3000); }), wait);
   }
 
   async start() {
