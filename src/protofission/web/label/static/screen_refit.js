@@ -9,8 +9,8 @@ import { store } from "./store.js";
 
 const POLL = 700;
 const SHOWN = 12;
-const WORDS = { accuracy: "right on held-out labels", kept: "of known images drawn at random, kept", above: "labels that score above an image of the pool",
-  labels: "held-out labels", random: "of them drawn at random" };
+const WORDS = { labels: "held-out labels", random: "of them drawn at random", accuracy: "right on held-out labels",
+  kept: "of known images drawn at random, kept", above: "pairs in which a label scores above an image of the pool" };
 const SHARES = new Set(["accuracy", "kept", "above"]);
 const MOVED = [["accepted", "Newly accepted"], ["rejected", "Newly rejected"], ["renamed", "Of another class now"]];
 
@@ -52,10 +52,15 @@ export class RefitScreen extends Screen {
     const status = await get("/api/refit");
     if (this.closed) return;
     this.draw(status);
-    if (status.running) {
-      this.timer = setTimeout(() => this.look().catch(() => { this.timer = setTimeout(() => this.look(), 3000); }), POLL);
-    } else if (this.wasRunning) say(status.error ?? "The refit is done.");
+    if (status.running) this.again(POLL);
+    else if (this.wasRunning) say(status.error ?? "The refit is done.");
     this.wasRunning = status.running;
+  }
+
+  /** Look again by and by, however often the server is away in between. */
+  again(wait) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.look().catch(() => { if (!this.closed) this.again(3000); }), wait);
   }
 
   async start() {
@@ -115,20 +120,20 @@ export class RefitScreen extends Screen {
 
   result({ result, waiting }) {
     const { before, after } = result;
-    const keys = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])]
+    const keys = [...new Set([...Object.keys(WORDS), ...Object.keys(before ?? {}), ...Object.keys(after ?? {})])]
       .filter((key) => typeof (after?.[key] ?? before?.[key]) === "number");
     return h("section.result", {}, h("h2", {}, waiting ? "Keep it?" : "The last refit"),
+      waiting ? h("div.buttons", {}, button("Keep the new model", () => this.decide("/api/refit/keep", "The new model is kept."), { key: "Enter", class: "first" }),
+        button("Go back", () => this.decide("/api/refit/revert", "The refit is thrown away; the model is as before."), { key: "Esc" })) : null,
       result.sentences?.length ? h("div.words", {}, result.sentences.map((line) => h("p", {}, line))) : null,
       keys.length ? h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Before and after" }, h("table.compare", {},
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "on the same held-out labels"), ["before", "after", "change"].map((word) => h("th", { scope: "col" }, word)))),
         h("tbody", {}, keys.map((key) => h("tr", {}, h("th", { scope: "row" }, WORDS[key] ?? key.replaceAll("_", " ")),
           h("td", {}, shown(key, before)), h("td", {}, shown(key, after)), h("td", {}, difference(key, before?.[key], after?.[key]))))))) : null,
-      result.moved?.length ? h("details", { open: result.moved.length < 12 }, h("summary", {}, `Names: ${number(result.moved.length)} to note`),
+      result.moved?.length ? h("details", { open: result.moved.length < 12 }, h("summary", {}, "What moves"),
         h("ul", {}, result.moved.map((line) => h("li", {}, line)))) : null,
       MOVED.filter(([key]) => result.images?.[key]?.count).map(([key, title]) => h("section.moved", {}, h("h3", {}, `${title}: ${count(result.images[key].count, "image")}`),
-        h("div.small-thumbs", { "aria-hidden": "true" }, result.images[key].rows.slice(0, SHOWN).map((row) => thumb(row))))),
-      waiting ? h("div.buttons", {}, button("Keep the new model", () => this.decide("/api/refit/keep", "The new model is kept."), { key: "Enter", class: "first" }),
-        button("Go back", () => this.decide("/api/refit/revert", "The refit is thrown away; the model is as before."), { key: "Esc" })) : null);
+        h("div.small-thumbs", { "aria-hidden": "true" }, result.images[key].rows.slice(0, SHOWN).map((row) => thumb(row))))));
   }
 
   key(key) {
