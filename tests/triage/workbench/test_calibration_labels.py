@@ -116,3 +116,10 @@ def test_copies_of_labeled_images_are_neither_labels_nor_drawn():
     found = refit_labels({10: 1, 11: 2}, [[10, 11]], repeated=[10])
     assert 10 in found.pool
     assert found.rows[found.drawn].tolist() == [11]
+
+
+def test_if_every_label_was_chosen_none_calibrates():
+    chosen = {10: 0, 11: 0, 12: 1, **dict.fromkeys(range(LABELED), UNLABELED)}
+    found = refit_labels(chosen)
+    assert not found.calibrates.any()
+    assert found.sentences[0].startswith("Every label was chosen, so none sets a threshold")

@@ -149,7 +149,12 @@ def _sentences(
     of_folders = int((found.calibrates & ~found.drawn).sum())
     of_draws, chosen = int(found.drawn.sum()), int((~found.calibrates).sum())
     lines = []
-    if of_draws or chosen:
+    if not of_folders + of_draws:
+        lines.append(
+            "Every label was chosen, so none sets a threshold: draw images at random, and answer "
+            "all of them."
+        )
+    elif of_draws or chosen:
         sets = f"{_number(of_folders, 'label')} of the folders"
         sets += f" and {of_draws:,} of images drawn at random" if of_draws else ""
         lines.append(f"Threshold and temperature are set by {sets} alone.")

@@ -65,9 +65,10 @@ class MovedImages:
                 f"{len(rows):,} of {self.images:,} images without a label "
                 f"{'is' if one else 'are'} {words[0] if one else words[1]}: {', '.join(shown)}."
             )
-        return lines or [
-            f"None of the {self.images:,} images without a label is decided otherwise."
-        ]
+        same = "No image is without a label."
+        if self.images:
+            same = f"None of the {self.images:,} images without a label is decided otherwise."
+        return lines or [same]
 
     def facts(self) -> dict[str, Any]:
         """Numbers, and the first rows of each kind, as plain JSON values."""
