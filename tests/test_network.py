@@ -14,6 +14,7 @@ from bundles import bundle_at
 from pictures import picture
 from protofission.cli import app
 from protofission.cli import data as data_verbs
+from small_workbenches import small_model
 from verbs import command, environment
 
 NETWORK = ("connect", "sendto", "sendmsg", "sendmmsg")
@@ -27,7 +28,7 @@ TINY = [
     "--set", "recipe.epochs=1",
     "--set", "recipe.steps_per_epoch=1",
 ]  # fmt: skip
-SERVERS = {"serve"}
+SERVERS = {"label", "serve"}
 """Verbs that run until they are told to stop."""
 SMALL = [*TINY, "--set", "recipe.labeled_batch=16", "--set", "recipe.unlabeled_batch=16"]
 
@@ -164,6 +165,7 @@ def test_no_verb_reaches_the_network_or_writes_elsewhere(traced: str, tmp_path: 
         ["show", "model"],
         ["drift", "model", "pool", "--processes", "1"],
         ["export", "model", "model.onnx", "--input", "features"],
+        ["next", "model", "--n", "2", "--out", "next.csv"],
         ["labels", "model", "--out", "labels.csv", "--what", "all"],
     ]
     assert {verb[0] for verb in verbs} == {*app} - {"--version", "-h", *SERVERS}
@@ -190,6 +192,33 @@ with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
     assert "POST /predict" in printed
     assert reached(lines) == set()
     assert strays(lines, tmp_path) == []
+
+
+def test_the_workbench_is_asked_by_this_machine_alone_and_writes_beside_the_model(
+    traced: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("uvicorn")
+    model = small_model(tmp_path / "work")
+    before = {path: path.read_bytes() for path in (tmp_path / "work").rglob("*.png")}
+    code = """
+import subprocess, sys, urllib.request
+command = [sys.executable, "-m", "protofission", "label", "model", "--no-browser"]
+with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    address = server.stdout.readline().split()[-1]
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    browser.open(address).read()
+    print(browser.open(address.partition("?")[0] + "thumb/3").status)
+    server.terminate()
+    assert server.wait(60) == 143
+"""
+    printed, lines = calls(traced, [sys.executable, "-c", code], tmp_path)
+    assert printed.split() == ["200"]
+    assert all(re.match(r"127\.0\.0\.1 ", each) for each in reached(lines))
+    assert strays(lines, tmp_path) == []
+    work = tmp_path / "work"
+    made = {path for path in written(lines, work) if path.is_relative_to(work)}
+    assert all(path.is_relative_to(model / "workbench") for path in made)
+    assert {path: path.read_bytes() for path in work.rglob("*.png")} == before
 
 
 def test_two_processes_talk_on_this_machine_alone(traced: str, tmp_path: Path) -> None:
