@@ -14,6 +14,7 @@ from served_workbenches import (
     MARKUP,
     Served,
     Window,
+    chromium,
     put_markup_into_a_name,
 )
 from small_workbenches import small_model
@@ -24,6 +25,12 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
 SCREENS = ("overview", "classes", "class/0", "new", "next", "random", "map", "images/all",
            "similar/3", "problems", "refit", "export")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from served_workbenches import CHROMIUM, Served, Window
+from served_workbenches import CHROMIUM, Served, Window, chromium
 from small_workbenches import small_model
 
 pytest.importorskip("playwright.sync_api")
@@ -33,6 +34,12 @@ frames.sort((a, b) => a - b);
 return {most, high, median: frames[30], longest: frames.at(-1)};
 }"""
 """Scrolls through a page in 60 steps: most tiles at a time, and milliseconds between frames."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
 
 
 def test_a_killed_server_is_told_and_undo_works_after_the_next_start(
