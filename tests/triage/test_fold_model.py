@@ -158,7 +158,8 @@ def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
     assert probs == pytest.approx(known_by.predict_proba(standard), abs=1e-3)
     assert torch.allclose(logits[:, 1], spread_logits(linear), atol=1e-5)
     spreads = logits[len(labels) :].unbind(1)
-    assert model.logit_scales.tolist() == pytest.approx([float(s.std()) for s in spreads], rel=1e-3)
+    scales = [float(each.std()) / weight for each, weight in zip(spreads, (3, 1, 1), strict=True)]
+    assert model.logit_scales.tolist() == pytest.approx(scales, rel=1e-3)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])

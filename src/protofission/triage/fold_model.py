@@ -95,7 +95,7 @@ class FoldModel(nn.Module):
     `score_weights`: by how much the largest logit of known classes exceeds the largest of
     strangers; by how much the background is farther than the nearest class; and the energy of a
     logistic regression on the labels. The logits are the sum of fission's, of the regression's, and
-    of those that distances give, each scaled by its spread.
+    of those that distances give, each scaled by its spread and weighed by LOGIT_WEIGHTS.
     """
 
     mean: Tensor

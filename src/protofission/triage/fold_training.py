@@ -40,6 +40,9 @@ MOST_ROOM = 100
 """Most heads for strangers; there are twice as many as known classes, if these are fewer."""
 LEAST_SHARE, MOST_SHARE = 0.2, 0.9
 """Ends of the share of strangers for which heads are kept in use: an estimate may be wrong."""
+LOGIT_WEIGHTS = (3.0, 1.0, 1.0)
+"""Weights of the logits of fission, of the regression and of distances; fission's learn from the
+pool too."""
 LEAST_SCALE = 1e-6
 """Smallest spread by which scores and logits are divided."""
 
@@ -193,4 +196,5 @@ def _standardize(fold: FoldModel, rows: Rows) -> None:
     fold.score_centers.copy_(scores.mean(0))
     spread = scores.std(0, correction=0).clamp_min(LEAST_SCALE)
     fold.score_scales.copy_(spread / score_weights(START_SHARE))
-    fold.logit_scales.copy_(logits.transpose(0, 1).flatten(1).std(1).clamp_min(LEAST_SCALE))
+    spread = logits.transpose(0, 1).flatten(1).std(1).clamp_min(LEAST_SCALE)
+    fold.logit_scales.copy_(spread / torch.tensor(LOGIT_WEIGHTS))
