@@ -97,6 +97,15 @@ def test_a_cell_is_won_against_the_best_baseline_of_each_quantity() -> None:
     ]
 
 
+def test_each_baseline_stands_in_one_row_with_an_interval_over_sets() -> None:
+    first = lines(ours=(0.9, 0.9), distance=(0.8, 0.9))
+    second = [{**row, "set": "b"} for row in lines(ours=(0.9, 0.9), distance=(0.6, 0.8))]
+    (row,) = report([*first, *second])["each baseline"].rows
+    # Differences 0.1 and 0.3: half the interval is t(1) * 0.1 = 12.706 * 0.1.
+    assert row == ["relative Mahalanobis", "+0.200 [-1.071, +1.471]", "+5.0 [-58.5, +68.5]"]
+    assert report(first)["each baseline"].rows == [["relative Mahalanobis", "+0.100", "+0.0"]]
+
+
 def test_cells_with_a_method_missing_are_left_out_and_errors_listed() -> None:
     whole = lines(ours=(0.9, 0.9), distance=(0.8, 0.8))
     part = [{**row, "draw": 1} for row in lines(ours=(0.1, 0.1))]

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import t
 
 from practice_parts.baselines import BASELINES
+from practice_parts.cells import Floats
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -190,7 +192,33 @@ def against_best(results: Results) -> Table:
         add(f"{name}, means over draws", False, lambda cell, name=name: cell[0] == name)
     for share in results.values("share"):
         add(f"{percent(share)} strangers", False, lambda cell, share=share: cell[2] == share)
+    for number in results.values("labels"):
+        add(f"{number} labels", False, lambda cell, number=number: cell[1] == number)
     return Table(heads, lines)
+
+
+def against_each(results: Results) -> Table:
+    """Mean difference from each baseline over all cells, with a 95 % interval over sets."""
+    lines = []
+    for name in results.baselines:
+        line = [name]
+        for quantity, digits in (("auc", 3), ("accuracy", 1)):
+            factor = 100 if digits == 1 else 1
+            by_set: dict[str, list[float]] = defaultdict(list)
+            for key, cell in results.cells.items():
+                by_set[key[0]].append(factor * (cell[OURS][quantity] - cell[name][quantity]))
+            means = np.array([np.mean(gaps) for gaps in by_set.values()])
+            line.append(f"{means.mean():+.{digits}f}{_interval(means, digits)}")
+        lines.append(line)
+    return Table([f"{len(results.values('set'))} sets", "AUC", "accuracy"], lines)
+
+
+def _interval(means: Floats, digits: int) -> str:
+    """The 95 % interval of the mean of means, as a text; empty for a single one."""
+    if len(means) < 2:
+        return ""
+    half = t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / len(means) ** 0.5
+    return f" [{means.mean() - half:+.{digits}f}, {means.mean() + half:+.{digits}f}]"
 
 
 def losses(results: Results) -> Table:
@@ -296,10 +324,13 @@ def report(rows: Sequence[Row], others: Sequence[Row] | None = None) -> dict[str
         "AUC by set": by_field(results, "auc", 3, "set"),
         "accuracy by set": by_field(results, "accuracy", 1, "set"),
         "AUC by share": by_field(results, "auc", 3, "share"),
+        "accuracy by share": by_field(results, "accuracy", 1, "share"),
+        "AUC by labels": by_field(results, "auc", 3, "labels"),
         "accuracy by labels": by_field(results, "accuracy", 1, "labels"),
         "AUC by set and share": by_set_and_share(results, "auc", 3),
         "accuracy by set and share": by_set_and_share(results, "accuracy", 1),
         "best baseline": against_best(results),
+        "each baseline": against_each(results),
         "losses": losses(results),
         "kept": kept(results),
         "shares": shares(results),
