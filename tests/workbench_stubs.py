@@ -19,6 +19,7 @@ from protofission.triage.workbench.actions import (
     JunkCluster,
     KeepRefit,
     Label,
+    LabelEach,
     MergeClasses,
     MergeClusters,
     MergeSubclasses,
@@ -79,6 +80,7 @@ def random_action(state: WorkbenchState, chance: random.Random) -> Action:
     makers: list[Callable[[], Action]] = [
         lambda: Skip(some),
         lambda: Label(tuple(state.random_open.tolist()) or some, one, "random"),
+        lambda: LabelEach(some, tuple(chance.choice([*ids, -1]) for _ in some), "next"),
         lambda: ConfirmLabels(tuple(labeled[:3]) or some),
         lambda: DrawRandom(tuple(chance.sample(left, min(3, len(left)))) or some),
         lambda: AddClass(name),

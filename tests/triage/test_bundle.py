@@ -437,8 +437,9 @@ def test_scores_that_are_none_are_refused_and_nothing_is_run(tmp_path: Path):
 def test_where_there_is_no_bundle_that_is_said(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
-    for name in ("empty", "file", "nowhere"):
+    for name in ("empty", "file"):
         refused(tmp_path / name, "holds no bundle: give a folder that protofission fit wrote")
+    refused(tmp_path / "nowhere", "nowhere does not exist: give a folder")
     folder = saved(tmp_path / "b")
     (folder / MANIFEST).unlink()
     refused(folder, "unfinished")

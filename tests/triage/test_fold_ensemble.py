@@ -10,18 +10,17 @@ from protofission.core.unit_maps import UnitMap
 from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, REJECT
-from protofission.triage.fold_ensemble import OUTSIDE, FoldEnsemble, UnitCenters
+from protofission.triage.fold_ensemble import MOST_STACKED, OUTSIDE, FoldEnsemble, UnitCenters
 from protofission.triage.fold_model import FoldModelSizes
 from protofission.triage.independent_rows import compute_rows, row_by_row
 
 INPUTS, KNOWN, MODELS, LABELS = 9, 3, 4, 39
 COUNTS = (2, 1, 4)
+HEAD, ADAPTER = HeadSpec("fission", prototypes=2), AdapterSpec(width=4)
 
 
-def random_model(seed):
-    sizes = FoldModelSizes(
-        INPUTS, 7, 5, 6, KNOWN, 4, HeadSpec("fission", prototypes=2), AdapterSpec(width=4)
-    )
+def random_model(seed, head=HEAD, adapter=ADAPTER, reduced=7):
+    sizes = FoldModelSizes(INPUTS, reduced, 5, 6, KNOWN, 4, head, adapter)
     model, generator = sizes.build(), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
@@ -162,8 +161,11 @@ def test_ranges_hold_the_score_and_grow_with_the_tolerance():
     assert torch.equal(low, found.id_scores(scores - room))
 
 
-def test_no_bit_of_a_row_depends_on_the_rows_beside_it():
+@pytest.mark.parametrize("settled", [False, True])
+def test_no_bit_of_a_row_depends_on_the_rows_beside_it(settled):
     found = ensemble_of()[0].double()
+    if settled:
+        found.settle()
     given = rows(37, 5).double()
 
     def numbers(some):
@@ -181,6 +183,43 @@ def test_no_bit_of_a_row_depends_on_the_rows_beside_it():
         usual = found(given)
     assert torch.allclose(exact.id_scores, usual.id_scores, atol=1e-12)
     assert torch.allclose(exact.probs, usual.probs, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, MOST_STACKED, MOST_STACKED + 1])
+@torch.no_grad()
+def test_settled_models_judge_side_by_side_as_one_after_the_other(count):
+    found, settled = ensemble_of()[0].double(), ensemble_of()[0]
+    settled.settle()
+    settled.double()  # what was put side by side moves along
+    given = rows(count, 5).double()
+    for own, wanted in zip(settled.by_model(given), found.by_model(given), strict=True):
+        assert torch.allclose(own, wanted, rtol=1e-5, atol=1e-5)  # settled in float32
+    assert list(settled.state_dict()) == list(found.state_dict())
+    for model in settled.models:
+        model.axes.zero_()  # no longer asked, up to so many rows
+    same = torch.allclose(settled.by_model(given)[0], found.by_model(given)[0], atol=1e-5)
+    assert same == (count <= MOST_STACKED)
+
+
+@pytest.mark.parametrize("kind", ["fission with offset", "tied", "linear", "mlp", "sizes"])
+@torch.no_grad()
+def test_settled_models_of_any_kind_judge_as_before(kind):
+    heads = {
+        "fission with offset": HeadSpec("fission", prototypes=2, offset=0.7, temperature=3.0),
+        "tied": HeadSpec("fission", prototypes=4, novel_prototypes=2),
+        "linear": HeadSpec("linear"),
+    }
+    adapter = AdapterSpec("mlp", width=4, hidden=5) if kind == "mlp" else ADAPTER
+    head = heads.get(kind, HEAD)
+    models = [random_model(seed, head, adapter) for seed in range(2)]
+    if kind == "sizes":
+        models.append(random_model(2, reduced=8))
+    found = FoldEnsemble(models, [0] * len(models)).double()
+    wanted = found.by_model(rows(9).double())
+    found.settle()
+    assert (found.stack is None) == (kind in ("linear", "mlp", "sizes"))
+    for own, other in zip(found.by_model(rows(9).double()), wanted, strict=True):
+        assert torch.allclose(own, other, rtol=1e-9, atol=1e-9)
 
 
 def test_typical_features_are_spread_as_those_of_the_first_model():

@@ -63,7 +63,7 @@ def labels(
     """
     from rich.console import Console
 
-    from protofission.system.console import print_line, progress_bar
+    from protofission.system.console import progress_bar
     from protofission.triage.workbench.exports import (
         EXPORTS,
         MissingImagesError,
@@ -93,4 +93,4 @@ def labels(
         raise
     for file in done.left_out if EXPORTS[name].reads else ():
         print(printable(file))
-    print_line(console, done.sentence())
+    print(done.sentence())

@@ -98,4 +98,5 @@ def next_(model: Path, /, *, n: Whole = 50, out: OptionalOut = None, force: Flag
         return
     number = write_next(model, n, out, force=force)
     images = "1 image" if number == 1 else f"{number:,} images"
-    print(f"{images} to label next: {printable(str(out))}")
+    left = "" if number == n else f" (of {n:,}: no more are left)"
+    print(f"{images} to label next{left}: {printable(str(out))}")

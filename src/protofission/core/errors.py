@@ -37,12 +37,18 @@ def unknown_message(kind: str, name: str, known: Iterable[str], guesses: Iterabl
     """The message for an unknown name: suggest the closest of `guesses`, list all of `known`."""
     names, near = sorted(known), get_close_matches(name, sorted(guesses), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
+    return f"Unknown {kind} {quoted(name)}.{hint} Known: {', '.join(names)}."
 
 
 def printable(text: str) -> str:
     """Text for one line of any terminal: characters that cannot be printed are escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def quoted(text: str, most: int = 60) -> str:
+    """Text of a user in quotes, for one line: escaped once, and cut where it is long."""
+    shown = printable(text)
+    return f"'{shown}'" if len(shown) <= most else f"'{shown[:most]}...'"
 
 
 _FIELD_TYPES: dict[type, dict[str, Any]] = {}

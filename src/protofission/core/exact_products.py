@@ -20,11 +20,14 @@ SMALLEST = -400
 
 
 def exact_products(rows: Tensor, others: Tensor) -> Tensor:
-    """(N, M) inner products of (N, D) rows with (M, D) others, float64."""
+    """(N, M) inner products of (N, D) rows with (M, D) others, float64.
+
+    Both may have the same leading dimensions.
+    """
     high, low = _parts(rows)
     other_high, other_low = _parts(others)
     with all_threads():
-        products = high @ other_high.T, high @ other_low.T, low @ other_high.T
+        products = high @ other_high.mT, high @ other_low.mT, low @ other_high.mT
     return products[0] + (products[1] + products[2])
 
 

@@ -66,7 +66,9 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Apply a linear map to (N, D) rows."""
+    """Apply a linear map to (N, D) rows; or K maps to (K, N, D) rows, without gradients."""
+    if rows.ndim == 3:
+        return _linear_side_by_side(rows, weight, bias)
     if not _rounds():
         return exact_products(rows, weight) + bias
     if torch.is_autocast_enabled(rows.device.type):  # which casts for torch's own operations
@@ -74,6 +76,13 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if _without_gradients():
         return _Linear.forward(rows, weight, bias)
     return cast(Tensor, _Linear.apply(rows, weight, bias))  # type: ignore[no-untyped-call]
+
+
+def _linear_side_by_side(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if not _rounds():
+        return exact_products(rows, weight) + bias[:, None]
+    with all_threads():
+        return torch.baddbmm(bias[:, None], rows, weight.mT)
 
 
 class _Cosines(torch.autograd.Function):
@@ -122,9 +131,9 @@ def cosines(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def unit_vectors(rows: Tensor) -> Tensor:
-    """(N, D) rows divided by their lengths; 0 stays 0."""
+    """(N, D) rows divided by their lengths; 0 stays 0. There may be more leading dimensions."""
     lengths = _lengths(rows) if _rounds() else exact_lengths(rows).clamp_min(LEAST)
-    return rows / lengths[:, None]
+    return rows / lengths[..., None]
 
 
 def row_sums(rows: Tensor) -> Tensor:

@@ -20,6 +20,8 @@ Value = TypeVar("Value")
 WORDS = {str: "a text", int: "a whole number", float: "a finite number", bool: "true or false"}
 LONGEST_VALUE = 60
 """Most characters of a value in a refusal."""
+LONGEST_REASON = 200
+"""Most characters of what is wrong with a JSON text."""
 DEEPEST_JSON = 32
 """Most levels of lists and objects inside each other."""
 MOST_JSON_BYTES = 2**26
@@ -52,7 +54,7 @@ def parse_json(content: bytes | str) -> Any:
         _check_depth(value)
     except (ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise InputError(f"it is no JSON: {printable(why)[:LONGEST_VALUE]}.") from None
+        raise InputError(f"it is no JSON: {_cut(printable(why), LONGEST_REASON)}.") from None
     return value
 
 
@@ -150,12 +152,16 @@ def _scalar(value: Any, wanted: Any, place: str, nan: bool) -> Any:
 
 def _check_fit(condition: bool, wanted: str, value: Any, place: str) -> None:
     if not condition:  # the repr of a long list takes time
-        shown = printable(repr(value))[:LONGEST_VALUE]
+        shown = _cut(printable(repr(value)))
         raise InputError(f"{place or 'it'} must be {wanted}, not {shown}.")
 
 
+def _cut(shown: str, most: int = LONGEST_VALUE) -> str:
+    return shown if len(shown) <= most else f"{shown[:most]}..."
+
+
 def _join_place(place: str, name: str) -> str:
-    shown = printable(name)[:LONGEST_VALUE]
+    shown = _cut(printable(name))
     return f"{place}.{shown}" if place else shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -238,6 +239,8 @@ load = Bundle.load
 
 
 def _load(folder: Path, shown: str) -> Bundle:
+    if not os.path.lexists(folder):
+        raise InputError(f"{shown} does not exist: give a folder that protofission fit wrote.")
     if not (folder / MANIFEST).exists():
         begun = (folder / LOCK_FILE).exists()
         raise InputError(

@@ -85,6 +85,9 @@ class CalibratedModel(nn.Module, ABC):
     def num_clusters(self) -> int:
         """The number of clusters of images that are not accepted."""
 
+    def settle(self) -> None:
+        """Prepare to judge a few images at a time, fast; the weights may not change any more."""
+
     @abstractmethod
     def forward(self, features: Tensor) -> Verdicts:
         """Judge N images by their (N, D) features, as the encoder gives them."""

@@ -14,10 +14,13 @@ from protofission.core.records import NO_CLASS
 from protofission.core.threaded_products import linear, row_sums, unit_vectors
 from protofission.core.unit_maps import UnitMap
 from protofission.triage.calibrated_model import Affinities, CalibratedModel, Verdicts
-from protofission.triage.fold_model import FoldModel, FoldModelSizes
+from protofission.triage.fold_model import FoldModel, FoldModelSizes, FoldOutput
+from protofission.triage.fold_stack import FoldStack, can_stack
 
 OUTSIDE = -2.0
 """Cosine of a sub-class that a class does not have."""
+MOST_STACKED = 64
+"""Most rows that are judged by all models at once: of more, one model after the other is faster."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,7 @@ class FoldEnsemble(CalibratedModel):
         self.parts = UnitCenters(whole) if parts is None else parts
         nothing = CenterSizes(sizes.inputs, 1, (0,))
         self.clusters = UnitCenters(nothing) if clusters is None else clusters
+        self.stack: FoldStack | None = None
         self.register_buffer("centers", torch.zeros(len(models)))
         self.register_buffer("scales", torch.ones(len(models)))
         self.register_buffer("label_scores", torch.zeros(sum(self.fold_sizes)))
@@ -135,6 +139,12 @@ class FoldEnsemble(CalibratedModel):
         parts = [torch.from_numpy(ranked.scores[ranked.folds == k]) for k in range(ranked.models)]
         if sum(self.fold_sizes):
             self.label_scores.copy_(torch.cat([part.sort().values for part in parts]))
+
+    def settle(self) -> None:
+        """Put the models side by side."""
+        models = [cast(FoldModel, model) for model in self.models]
+        if can_stack(models):
+            self.stack = FoldStack(models).eval()
 
     @property
     def inputs(self) -> int:
@@ -174,6 +184,10 @@ class FoldEnsemble(CalibratedModel):
 
     def by_model(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """(N, K, S) logits and (N, K) scores."""
+        traced = torch.compiler.is_compiling()
+        if self.stack is not None and not traced and len(features) <= MOST_STACKED:
+            side_by_side: FoldOutput = self.stack(features)
+            return side_by_side.logits.transpose(0, 1), side_by_side.scores.T
         found = [model(features) for model in self.models]
         logits = torch.stack([each.logits for each in found], 1)
         return logits, torch.stack([each.scores for each in found], 1)

@@ -128,9 +128,9 @@ class FoldModel(nn.Module):
     def forward(self, features: Tensor) -> FoldOutput:
         """Judge N images by their (N, D) features, as the encoder gives them."""
         scores, logits = self.parts(features)
-        scores = (scores - self.score_centers) / self.score_scales
-        logits = logits / self.logit_scales[:, None]
-        return FoldOutput(logits.sum(1), row_sums(scores))
+        scores = (scores - self.score_centers[..., None, :]) / self.score_scales[..., None, :]
+        logits = logits / self.logit_scales[..., None, :, None]
+        return FoldOutput(logits.sum(-2), row_sums(scores))
 
     def weigh_scores(self, share: float) -> None:
         """Join the scores by an estimated share of strangers, in the place of START_SHARE."""
@@ -138,10 +138,10 @@ class FoldModel(nn.Module):
 
     def spaces(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, D) standardized features, (N, near) reduced ones and (N, width) whitened units."""
-        standard = (features - self.mean) * self.scale
+        standard = (features - self.mean[..., None, :]) * self.scale[..., None, :]
         reduced = linear(unit_vectors(standard), self.axes, -self.center)
         units = unit_vectors(linear(reduced, self.whitening, -self.offset))
-        return standard, reduced[:, : self.sizes.near], units
+        return standard, reduced[..., : self.sizes.near], units
 
     def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 3) scores and (N, 3, S) logits, before they are scaled and summed.
@@ -150,19 +150,24 @@ class FoldModel(nn.Module):
         fission, by logistic regression and by distances.
         """
         standard, near, units = self.spaces(features)
-        heads = self.model(units).logits
-        known, strange = heads[:, : self.sizes.known], heads[:, self.sizes.known :]
-        margin = known.amax(1)
+        heads = self.head_logits(units)
+        known, strange = heads[..., : self.sizes.known], heads[..., self.sizes.known :]
+        margin = known.amax(-1)
         if self.sizes.strange:
-            margin = margin - strange.amax(1)
+            margin = margin - strange.amax(-1)
         classes = _squared_distances(near, self.class_root, self.class_points)
         background = _squared_distances(near, self.background_root, self.background_point)
         regression = linear(pull_in(standard), self.regression, self.intercepts)
-        relative = background[:, 0] - classes.amin(1)
-        scores = torch.stack([margin, relative, regression.logsumexp(1)], 1)
+        relative = background[..., 0] - classes.amin(-1)
+        scores = torch.stack([margin, relative, regression.logsumexp(-1)], -1)
         # Half the distance is a log likelihood; of so many directions, it is much too sure.
         logits = (known, regression, -classes / (2 * self.sizes.near**0.5))
-        return scores, torch.stack([spread_logits(each) for each in logits], 1)
+        return scores, spread_logits(torch.stack(logits, -2))
+
+    def head_logits(self, units: Tensor) -> Tensor:
+        """(N, heads): fission's logits of (N, width) whitened units."""
+        found: Tensor = self.model(units).logits
+        return found
 
 
 def score_weights(share: float) -> Tensor:
@@ -183,8 +188,8 @@ def pull_in(rows: Tensor) -> Tensor:
 
     Otherwise a row far away in the direction of a class would have any energy.
     """
-    lengths = row_sums(rows.square()).sqrt()[:, None]
-    most = FARTHEST_ROW * rows.shape[1] ** 0.5
+    lengths = row_sums(rows.square()).sqrt()[..., None]
+    most = FARTHEST_ROW * rows.shape[-1] ** 0.5
     found: Tensor = rows * (most / lengths.clamp_min(most))
     return found
 
@@ -197,6 +202,7 @@ def spread_logits(logits: Tensor) -> Tensor:
 
 def _squared_distances(rows: Tensor, root: Tensor, points: Tensor) -> Tensor:
     """(N, K): |row root - point|^2 of (N, d) rows and (K, d) points."""
-    moved = linear(rows, root.T, torch.zeros_like(root[0]))
-    products = linear(moved, points, torch.zeros_like(points[:, 0]))
-    return (row_sums(moved.square())[:, None] + points.square().sum(1)) - 2 * products
+    moved = linear(rows, root.mT, torch.zeros_like(root[..., 0]))
+    products = linear(moved, points, torch.zeros_like(points[..., 0]))
+    lengths = row_sums(moved.square())[..., None] + points.square().sum(-1)[..., None, :]
+    return lengths - 2 * products

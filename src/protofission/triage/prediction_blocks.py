@@ -143,6 +143,7 @@ class Predictor:
     def __init__(self, folder: Path, decoders: int, allow_download: bool = False) -> None:
         self.folder, self.decoders = folder, decoders
         self.bundle = Bundle.load(folder)
+        self.bundle.calibrated_model.settle()
         self.encoder: Encoder = self.bundle.encoder(allow_download=allow_download)
         self.names = Names(
             self.bundle.class_names, self.bundle.subclass_names, self.bundle.cluster_names

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
-from protofission.core.errors import check_positive, printable
+from protofission.core.errors import check_positive, printable, quoted
 from protofission.web.asgi import (
     Application,
     Header,
@@ -131,8 +131,8 @@ class RequestGuard:
             return "A request needs one Host header."
         name = host_name(hosts[0])
         if name not in self.rules.names and not (self.rules.any_address and is_address(name)):
-            shown = printable(hosts[0])[:100]
-            return f"This server does not answer under the name {shown!r}: use the address it said."
+            shown = quoted(hosts[0], 100)
+            return f"This server does not answer under the name {shown}: use the address it said."
         if scope["method"] in HARMLESS:
             return None
         origins = [value.decode("latin-1") for value in header_values(scope, b"origin")]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import Call
 from protofission.core.errors import InputError
 from protofission.triage.workbench import next_labels
 from protofission.triage.workbench.actions import (
@@ -358,7 +359,7 @@ def test_the_verb_refuses_in_a_sentence(model: Path, tmp_path: Path) -> None:
         assert said.count("\n") == 1
 
 
-def test_labels_and_skips_and_the_random_queue_are_left_out(model: Path) -> None:
+def test_labels_and_skips_and_the_random_queue_are_left_out(model: Path, call: Call) -> None:
     out = model.parent / "next.csv"
     with Workbench.open(model) as workbench:
         free = np.flatnonzero(workbench.state.label_of == UNLABELED).tolist()
@@ -367,11 +368,10 @@ def test_labels_and_skips_and_the_random_queue_are_left_out(model: Path) -> None
         workbench.do(Label(tuple(free[10:20]), NONE, "grid"))
         workbench.do(Skip(tuple(free[20:30])))
         workbench.do(DrawRandom(tuple(free[30:35])))
-        code, said = ended(
-            ["next", str(model), "--n", "999", "--out", str(out)]
-        )  # while it is open
-    assert (code, said) == (0, "")
+        done = call("next", model, "--n", "999", "--out", out)  # while it is open
     found = {row["path"] for row in table(out)}
+    sentence = f"{len(found)} images to label next (of 999: no more are left): {out}\n"
+    assert done == (0, sentence, "")
     assert found <= {paths[row] for row in free[35:]}
     assert len(found) > 30
 

@@ -12,6 +12,7 @@ from protofission.triage.workbench.actions import (
     ACTIONS,
     AddClass,
     Label,
+    LabelEach,
     MergeClasses,
     PromoteCluster,
     SplitCluster,
@@ -41,6 +42,7 @@ def test_a_field_with_a_default_may_be_missing_in_a_request():
 
 
 LABEL = {"images": [1], "class_id": 0, "source": "grid"}
+EACH = {"images": [1, 2], "classes": [0, 1], "source": "next"}
 
 
 @pytest.mark.parametrize(
@@ -57,16 +59,19 @@ LABEL = {"images": [1], "class_id": 0, "source": "grid"}
         ("label", {**LABEL, "images": 1}, "images must be a list"),
         ("label", {**LABEL, "images": []}, "names no images: select at least one"),
         ("label", {**LABEL, "images": [1, 1]}, "names an image twice"),
+        ("label_each", {**EACH, "classes": [0]}, "names 1 for 2 images: give one for each"),
+        ("label_each", {**EACH, "classes": [0, None]}, r"classes\[1\] must be a whole number"),
+        ("label_each", {**EACH, "classes": [0, -2]}, "names -2, which is no class"),
         ("label", {**LABEL, "images": [-1]}, "There is no image -1"),
         ("label", {**LABEL, "images": [3, 2**31]}, "There is no image 2147483648"),
         ("label", {**LABEL, "images": [2**80]}, "There is no image 1208925819614629174706176"),
         ("label", {**LABEL, "class_id": -2}, "class_id = -2 is no class"),
         ("label", {**LABEL, "class_id": True}, "class_id must be a whole number"),
         ("label", {**LABEL, "class_id": 2**70}, "is no class"),
-        ("add_class", {"name": ""}, "A name of 0 characters"),
-        ("add_class", {"name": "   "}, "A name of 3 characters"),
-        ("add_class", {"name": "x" * 101}, "A name of 101 characters"),
-        ("add_class", {"name": "a\nb"}, "has a control character"),
+        ("add_class", {"name": ""}, "The name '' is empty"),
+        ("add_class", {"name": "   "}, "The name '   ' is empty: give it a letter or more"),
+        ("add_class", {"name": "x" * 101}, r"The name 'x{60}\.\.\.' has 101 characters"),
+        ("add_class", {"name": "a\nb"}, r"The name 'a\\nb' begins .* has a control character"),
         ("add_class", {"name": "a\x00"}, "has a control character"),
         ("add_class", {"name": "\u202eabc"}, "has a control character"),
         ("add_class", {"name": "\ud800"}, "has a control character"),
@@ -147,6 +152,7 @@ def test_every_action_has_words_with_the_names_of_now():
     state = StubMaterial().start_state()
     state.apply(1, Label((1, 2), 1, "grid"))
     assert describe(state, Label((1, 2), 1, "grid")) == "label 2 images “birch”"
+    assert describe(state, LabelEach((1, 2), (0, 1), "next")) == "label 2 images in 2 classes"
     assert describe(state, Label((1,), None, "grid")) == "take back the label of 1 image"
     assert describe(state, Label((1,), 9, "grid")) == "label 1 image class 9"
     assert describe(state, MergeClasses((1, 2), 0)) == "merge “birch”, “cedar” into “ash”"

@@ -279,7 +279,7 @@ def test_a_kept_version_is_used_from_then_on_and_the_old_one_comes_back(model):
         material = bench.material
         names = material.kept.subclass_names, material.kept.cluster_names
         keep = KeepRefit(1, (0, 1, 2), *names)
-        with pytest.raises(InputError, match="holds no bundle"):
+        with pytest.raises(InputError, match="does not exist"):
             bench.do(keep)
         assert bench.state.last_id == 0
         bundle = load(model)
@@ -297,7 +297,7 @@ def test_a_kept_version_is_used_from_then_on_and_the_old_one_comes_back(model):
         assert bench.material.model_rows.accepted.any()
         bench.redo()
     shutil.rmtree(model / "workbench" / "versions")
-    with pytest.raises(InputError, match="holds no bundle"):
+    with pytest.raises(InputError, match="does not exist"):
         Workbench.open(model)
     ActionLog(model).close()  # nothing holds the lock
 

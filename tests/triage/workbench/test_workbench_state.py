@@ -20,6 +20,7 @@ from protofission.triage.workbench.actions import (
     JunkCluster,
     KeepRefit,
     Label,
+    LabelEach,
     MergeClasses,
     MergeClusters,
     MergeSubclasses,
@@ -154,6 +155,9 @@ def labels_by_hand(log: list[tuple[int, Action]]) -> list[tuple[int, str, bool, 
         label, source, rows = given_label(action, classes)
         for row in rows:
             found[row][:4] = [label, source, False, False]
+        if isinstance(action, LabelEach):
+            for row, label in zip(action.images, action.classes, strict=True):
+                found[row][:4] = [label, action.source, False, False]
         if type(action) in marks:
             for row in action.images:
                 found[row][marks[type(action)]] = True
@@ -271,6 +275,9 @@ def test_classes_are_added_renamed_and_merged_and_labels_follow():
         (RenameClass(1, "ash"), "Class 0 is called 'ash' already"),
         (RenameClass(9, "fir"), "There is no class 9"),
         (Label((0,), 9, "grid"), "There is no class 9"),
+        (LabelEach((20, 21), (0, 9), "next"), "There is no class 9"),
+        (LabelEach((20, 60), (0, 1), "next"), "There is no image 60"),
+        (LabelEach((20, 21), (0, 1), "random"), "not drawn at random"),
         (Label((60,), 0, "grid"), "There is no image 60: rows are numbered from 0 to 59"),
         (Skip((5, 99)), "There is no image 99"),
         (MergeClasses((0,), 9), "There is no class 9"),

@@ -49,6 +49,24 @@ def test_a_change_is_undone_and_done_again_also_after_a_restart(client: LabelCli
         again.close()
 
 
+def test_images_of_several_classes_are_one_change_also_after_a_restart(client: LabelClient) -> None:
+    before = client.rows("label:0"), client.rows("label:1"), client.rows("none")
+    client.act("label_each", images=[60, 61, 62, 63], classes=[1, 0, -1, 1], source="next")
+    assert client.rows("label:1")[-2:] == [60, 63]
+    assert (client.rows("label:0")[-1], client.rows("none")[-1]) == (61, 62)
+    client.close()
+    again = LabelClient(client.model)
+    try:
+        assert again.get("/api/overview")["can_undo"] == "label 4 images in 3 classes"
+        again.post("/api/undo")
+        assert (again.rows("label:0"), again.rows("label:1"), again.rows("none")) == before
+        assert "nothing to undo" in again.post("/api/undo", None, 409)["error"]
+        again.post("/api/redo")
+        assert again.rows("label:1")[-2:] == [60, 63]
+    finally:
+        again.close()
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -97,6 +115,7 @@ def test_every_kind_of_action_is_taken(client: LabelClient) -> None:
 
     wanted: dict[str, dict[str, Any]] = {
         "label": {"images": [60], "class_id": 0, "source": "grid"},
+        "label_each": {"images": [62, 63], "classes": [0, 1], "source": "next"},
         "skip": {"images": [61]},
         "confirm_labels": {"images": [0]},
         "add_class": {"name": "oak"},

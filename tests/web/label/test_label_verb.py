@@ -36,7 +36,8 @@ def test_refusals_are_one_sentence(call: Call, tmp_path: Path) -> None:
         said = call("label", model, "--port", port)
         assert (said.code, f"127.0.0.1:{port} is in use" in said.err) == (2, True)
     for arguments, words in [
-        ((tmp_path / "nothing",), "holds no bundle"),
+        ((tmp_path / "nothing",), "does not exist: give a folder that protofission fit wrote"),
+        ((tmp_path,), "holds no bundle: give a folder that protofission fit wrote"),
         ((model, tmp_path / "nowhere"), "is not there"),
         ((model, "--host", "0.0.0.0"), "--allow-remote"),
         ((model, "--port", "70000"), "0 to 65535"),

@@ -104,8 +104,12 @@ def test_one_key_takes_all_suggestions_and_one_gives_them_back(window: Window) -
         " && document.querySelector('.tile .line.suggested')",
         arg=seen,
     )
+    window.open("overview")  # the page is read anew and knows nothing of the key
+    window.page.reload()
+    window.page.wait_for_selector("main h1")
     window.press("z")
     window.wait_for_labels(**before)
+    window.says(f"Undone: label {batch} images in ")
 
 
 def test_selects_by_click_shift_space_and_all(window: Window) -> None:
@@ -299,6 +303,28 @@ def test_problems_are_listed(window: Window) -> None:
     window.page.locator(".tile", has_text="kept by you").wait_for()
     window.press("z")
     window.page.locator(".tile", has_text="kept by you").wait_for(state="detached")
+
+
+def test_a_group_of_near_duplicates_is_labeled_by_one_key(window: Window) -> None:
+    window.open("overview")
+    problems = window.get("/api/problems")
+    tab = "copies" if problems["copies"] else "near_duplicates"
+    group = problems[tab][0]
+    assert len(group) > 1
+    before = window.labels()
+    window.open(f"problems/{tab}")
+    card = window.page.locator(".pair").first
+    card.wait_for()
+    window.press("ArrowRight", "2")
+    window.says(f"Labeled {len(group)} images as birch")
+    window.page.wait_for_function(
+        "number => [...document.querySelector('.pair').querySelectorAll('small')]"
+        ".filter(one => one.textContent === 'birch').length === number",
+        arg=len(group),
+    )
+    assert not card.locator(".tag").is_visible()
+    window.press("z")
+    window.wait_for_labels(**before)
 
 
 def test_exports_a_table_that_can_be_downloaded(window: Window) -> None:

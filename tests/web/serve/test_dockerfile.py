@@ -34,7 +34,7 @@ def test_the_server_runs_as_a_user_and_its_command_is_one(project: Path, call: C
     assert program == "protofission"
     # It is understood, and refused only because there is no model here.
     done = call(*verb, *json.loads(dict(found)["CMD"]), "--port", "0")
-    assert (done.code, "/model holds no bundle" in done.err) == (2, True)
+    assert (done.code, "/model does not exist" in done.err) == (2, True)
     (extras,) = re.findall(r"whl\)\[([\w,]+)\]", (project / "Dockerfile").read_text())
     known = (project / "pyproject.toml").read_text()
     assert all(f"\n{extra} = [" in known for extra in extras.split(","))

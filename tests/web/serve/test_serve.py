@@ -80,6 +80,11 @@ def test_rows_are_those_of_predict_however_images_are_sent(
     ]
     body = json.dumps({"images": entries}).encode()
     assert same(rows_in(ask(app, Question(body=body, content_type="application/json"))), wanted)
+    wrong = {"name": "no base64", "content": "%%%"}
+    body = json.dumps({"images": [wrong, *entries]}).encode()
+    first, *others = rows_in(ask(app, Question(body=body, content_type="application/json")))
+    assert first == Row("no base64", error="content that is no base64")
+    assert same(others, wanted)
     names = [name for name in content if content[name]]
     single = [one(content[name], query=f"name={name}".encode()) for name in names]
     for together in (ask_together(app, single), [ask(app, question) for question in single]):

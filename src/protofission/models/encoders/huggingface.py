@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from protofission.core.errors import InputError, check_choices, printable, require, unknown
+from protofission.core.errors import InputError, check_choices, printable, quoted, require, unknown
 from protofission.core.options import FIXED
 from protofission.models.encoders.base import (
     CPU_CHUNK,
@@ -200,7 +200,7 @@ def _load_tower(library: Any, folder: Path, spec: Transformers) -> nn.Module:
     kind = str(stated.get("model_type", usual))
     require(
         kind in library.CONFIG_MAPPING,
-        f"{shown} is of the type {printable(kind)!r}, which transformers does not know: update it, "
+        f"{shown} is of the type {quoted(kind)}, which transformers does not know: update it, "
         "or give another model.",
     )
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from protofission.core.errors import printable, require
+from protofission.core.errors import quoted, require
 
 LONGEST_NAME = 100
 """Most characters of a name."""
@@ -19,15 +19,15 @@ LARGEST_ROW = 2**31
 
 def check_name(name: str) -> None:
     """Refuse a name that is empty, too long, or not of one printed line."""
-    shown = printable(name)[:60]
+    shown = quoted(name)
+    require(bool(name.strip()), f"The name {shown} is empty: give it a letter or more.")
     require(
-        1 <= len(name) <= LONGEST_NAME and bool(name.strip()),
-        f"A name of {len(name)} characters ({shown!r}) is not taken: give 1 to {LONGEST_NAME}.",
+        len(name) <= LONGEST_NAME,
+        f"The name {shown} has {len(name):,} characters: give at most {LONGEST_NAME}.",
     )
     require(
         name == name.strip() and all(_is_plain(c) for c in name),
-        f"The name {shown!r} begins or ends with a space, or has a control character: leave it "
-        "out.",
+        f"The name {shown} begins or ends with a space, or has a control character: leave it out.",
     )
 
 

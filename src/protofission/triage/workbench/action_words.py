@@ -16,6 +16,7 @@ from protofission.triage.workbench.actions import (
     JunkCluster,
     KeepRefit,
     Label,
+    LabelEach,
     MergeClasses,
     MergeClusters,
     MergeSubclasses,
@@ -36,6 +37,9 @@ _Wording = Callable[[WorkbenchState, Any], str]
 
 ACTION_WORDS: dict[type[Action], _Wording] = {
     Label: lambda state, own: _label_words(state, own),
+    LabelEach: lambda state, own: (
+        f"label {_images(own.images)} in {len(set(own.classes)):,} classes"
+    ),
     Skip: lambda state, own: f"skip {_images(own.images)}",
     ConfirmLabels: lambda state, own: f"confirm the label{_s(own.images)} of {_images(own.images)}",
     DrawRandom: lambda state, own: f"draw {_images(own.images)} at random",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
-from protofission.core.errors import InputError, field_types, printable, require, unknown
+from protofission.core.errors import InputError, field_types, require, unknown
 from protofission.system.json_files import as_type
 from protofission.triage.workbench.action_checks import (
     LARGEST_ROW,
@@ -45,6 +45,26 @@ class Label:
             raise InputError(
                 f"class_id = {self.class_id} is no class: give an id, {NONE} for none, or null."
             )
+
+
+@dataclass(frozen=True)
+class LabelEach:
+    """Give each image a class of its own, or NONE, such as what the model suggests for it."""
+
+    images: tuple[int, ...]
+    classes: tuple[int, ...]
+    """The class of each image, in their order."""
+    source: LabelSource
+
+    def __post_init__(self) -> None:
+        check_images(self.images)
+        count, wanted = len(self.classes), len(self.images)
+        require(
+            count == wanted, f"classes names {count:,} for {wanted:,} images: give one for each."
+        )
+        wrong = [one for one in set(self.classes) if not NONE <= one < LARGEST_ROW]
+        if wrong:
+            raise InputError(f"classes names {wrong[0]}, which is no class: give ids, or {NONE}.")
 
 
 @dataclass(frozen=True)
@@ -270,6 +290,7 @@ class Redo:
 
 Action = (
     Label
+    | LabelEach
     | Skip
     | ConfirmLabels
     | DrawRandom
@@ -293,6 +314,7 @@ Action = (
 
 ACTIONS: dict[str, type[Action]] = {
     "label": Label,
+    "label_each": LabelEach,
     "skip": Skip,
     "confirm_labels": ConfirmLabels,
     "draw_random": DrawRandom,
@@ -323,7 +345,7 @@ def read_action(kind: str, content: Any) -> Action:
         InputError: the kind is not known, or the content does not fit.
     """
     if kind not in ACTIONS:
-        raise unknown("action", printable(str(kind))[:60], ACTIONS)
+        raise unknown("action", str(kind), ACTIONS)
     own: Any = ACTIONS[kind]
     quick = _QUICK_CHECKS[kind]
     if isinstance(content, dict):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from protofission.core.errors import InputError, printable, require
+from protofission.core.errors import InputError, quoted, require
 from protofission.triage.workbench.groups import GroupEdits
 
 MOST_WORKBENCH_CLASSES = 10_000
@@ -61,7 +61,7 @@ class Book:
         found = self.known_class(class_id)
         if found.merged_into is not None:
             raise InputError(
-                f"Class {class_id}, {printable(found.name)!r}, is part of class "
+                f"Class {class_id}, {quoted(found.name)}, is part of class "
                 f"{self.resolve(class_id)} now: give that one."
             )
         return found
@@ -119,5 +119,5 @@ class Book:
         taken = self.id_of_name.get(name)
         require(
             taken is None,
-            f"Class {taken} is called {printable(name)!r} already: give another name, or merge.",
+            f"Class {taken} is called {quoted(name)} already: give another name, or merge.",
         )

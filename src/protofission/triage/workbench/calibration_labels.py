@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from protofission.core.array_types import Ints
-from protofission.core.errors import printable, require
+from protofission.core.errors import quoted, require
 from protofission.triage.fit_data import MOST_CLASSES
 from protofission.triage.folds import Mask
 from protofission.triage.workbench.actions import NONE, UNLABELED
@@ -191,6 +191,6 @@ def _have(count: int) -> str:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(printable(name)) for name in names[:SHOWN_NAMES])
+    shown = ", ".join(quoted(name) for name in names[:SHOWN_NAMES])
     more = len(names) - SHOWN_NAMES
     return f"{shown} and {more:,} more" if more > 0 else shown

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from protofission.core.array_types import Ints
-from protofission.core.errors import printable
+from protofission.core.errors import quoted
 from protofission.core.records import NO_CLASS
 from protofission.triage.bundle import Bundle
 from protofission.triage.bundle_card import numbered_subclasses
@@ -135,11 +135,11 @@ def _places(
         if row in strangers:
             found.append("answered with none of these")
         elif label not in (NO_CLASS, name):
-            found.append(f"labeled {printable(labels.class_names[label])!r}")
+            found.append(f"labeled {quoted(labels.class_names[label])}")
         elif accepted or label != NO_CLASS:
-            found.append(f"in {printable(subclasses[name][own])!r}")
+            found.append(f"in {quoted(subclasses[name][own])}")
         elif cluster != NO_CLASS:
-            found.append(f"in {printable(clusters[cluster])!r}")
+            found.append(f"in {quoted(clusters[cluster])}")
         else:
             found.append("rejected")
     return found

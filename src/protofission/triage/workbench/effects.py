@@ -11,6 +11,7 @@ from protofission.core.array_types import Ints
 from protofission.core.errors import InputError, require
 from protofission.triage.workbench.actions import (
     NONE,
+    UNLABELED,
     Action,
     AddClass,
     ConfirmLabels,
@@ -19,6 +20,8 @@ from protofission.triage.workbench.actions import (
     JunkCluster,
     KeepRefit,
     Label,
+    LabelEach,
+    LabelSource,
     MergeClasses,
     MergeClusters,
     MergeSubclasses,
@@ -67,7 +70,7 @@ def effect_of(action: Action, cells: Ints, book: Book) -> Effect:
         InputError: the action does not fit.
     """
     match action:
-        case Label() | Skip() | ConfirmLabels() | DrawRandom():
+        case Label() | LabelEach() | Skip() | ConfirmLabels() | DrawRandom():
             return _effect_on_images(action, cells, book)
         case AddClass() | RenameClass() | MergeClasses():
             return _effect_on_classes(action, cells, book)
@@ -117,7 +120,7 @@ def _edited(
 
 
 def _effect_on_images(
-    action: Label | Skip | ConfirmLabels | DrawRandom, cells: Ints, book: Book
+    action: Label | LabelEach | Skip | ConfirmLabels | DrawRandom, cells: Ints, book: Book
 ) -> Effect:
     rows = _rows(action.images, cells)
     old = cells[rows]
@@ -125,21 +128,19 @@ def _effect_on_images(
         case Label(class_id=class_id, source=source):
             if class_id is None:
                 return Effect(book, rows, old & DRAWN)
-            if class_id != NONE:
-                book.live_class(class_id)
-            require(
-                source != "random" or bool((old & DRAWN).all()),
-                "An image was not drawn at random: draw a random queue, and label the images in "
-                "it.",
-            )
+            _check_labels((class_id,), source, old, book)
             return Effect(book, rows, labeled_cell(class_id, source) | (old & DRAWN))
+        case LabelEach(classes=classes, source=source):
+            _check_labels(classes, source, old, book)
+            bare = labeled_cell(UNLABELED, source) | (old & DRAWN)
+            return Effect(book, rows, with_labels(bare, np.array(classes, np.int64)))
         case Skip():
             return Effect(book, rows, old | SKIPPED)
         case ConfirmLabels():
-            bare = action.images[int((labels_of_cells(old) < 0).argmax())]
+            first = action.images[int((labels_of_cells(old) < 0).argmax())]
             require(
                 bool((labels_of_cells(old) >= 0).all()),
-                f"Image {bare} has no label of a class that could be confirmed: label it.",
+                f"Image {first} has no label of a class that could be confirmed: label it.",
             )
             return Effect(book, rows, old | CONFIRMED)
         case DrawRandom():
@@ -152,6 +153,16 @@ def _effect_on_images(
             return Effect(book, rows, old | DRAWN, action.images)
         case _:
             assert_never(action)
+
+
+def _check_labels(classes: tuple[int, ...], source: LabelSource, old: Ints, book: Book) -> None:
+    """Refuse labels of a class that is not there, and those of a queue without the image."""
+    for class_id in {*classes} - {NONE}:
+        book.live_class(class_id)
+    require(
+        source != "random" or bool((old & DRAWN).all()),
+        "An image was not drawn at random: draw a random queue, and label the images in it.",
+    )
 
 
 def _effect_on_classes(

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from protofission.core.array_types import Ints
-from protofission.core.errors import printable
+from protofission.core.errors import quoted
 
 LEAST_SHARED = 0.5
 """Least share of the smaller group that two groups have in common, if they are one."""
@@ -96,7 +96,7 @@ def match_names(
 def _match(
     group: NamedGroup, successor: int, new: Sequence[Ints], place_of: Sequence[str]
 ) -> NameMatch:
-    shown, size = repr(printable(group.name)), len(group.rows)
+    shown, size = quoted(group.name), len(group.rows)
     if successor == NO_SUCCESSOR:
         where = Counter(place_of[row] for row in group.rows.tolist()).most_common()
         told = ", ".join(f"{place} ({count:,})" for place, count in where[:SHOWN_PLACES])

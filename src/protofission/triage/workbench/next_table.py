@@ -38,9 +38,9 @@ def next_table(model: Path, number: int) -> bytes:
     require(number >= 1, f"n = {number} images to label must be 1 or more.")
     with Workbench.open(path_of(model), read_only=True) as workbench:
         state, material = workbench.now
-    prospects, ids = prospects_of(state, material)
-    names = [state.classes[own].name for own in ids.tolist()]
-    lines = [_line(found, material, names) for found in choose_next(prospects, number)]
+    found, ids = next_images(state, material, number)
+    names = [state.classes[own].name for own in ids]
+    lines = [_line(one, material, names) for one in found]
     return header_of("csv", NEXT_COLUMNS) + "".join(lines).encode()
 
 
@@ -62,6 +62,21 @@ def write_next(model: Path, number: int, out: Path, *, force: bool = False) -> i
     content = next_table(model, number)
     write_whole(out, content)
     return content.count(b"\n") - 1  # a new line in a path is escaped
+
+
+def next_images(
+    state: WorkbenchState,
+    material: Material,
+    number: int,
+    units: NDArray[np.float32] | None = None,
+) -> tuple[list[NextImage], list[int]]:
+    """The images to label next, and the ids of the classes that their suggestions number.
+
+    Args:
+        units: the `whitened_units` of the material, if they are known.
+    """
+    prospects, ids = prospects_of(state, material, units)
+    return choose_next(prospects, number), ids.tolist()
 
 
 def prospects_of(

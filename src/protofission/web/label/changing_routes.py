@@ -32,7 +32,7 @@ def changing_routes(desk: Desk) -> APIRouter:
         kind = as_type(body["kind"], str, "kind").replace("-", "_")
         known = [name for name in ACTIONS if name not in OWN_ROUTES]
         if kind not in known:
-            raise unknown("action", kind[:60], known)
+            raise unknown("action", kind, known)
         return done(desk, desk.workbench.do(read_action(kind, body["content"])))
 
     @router.post("/undo")

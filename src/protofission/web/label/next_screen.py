@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from protofission.triage.workbench.next_labels import choose_next
-from protofission.triage.workbench.next_table import prospects_of
+from protofission.triage.workbench.actions import NONE
+from protofission.triage.workbench.next_table import next_images
 from protofission.web.label.desk import Desk
 
 
 def next_screen(desk: Desk, number: int) -> list[dict[str, Any]]:
     """Images to label next, the most useful first: those of the verb `next`."""
     state, material, _ = desk.now()
-    prospects, ids = prospects_of(state, material, desk.model_units(material))
-    names = [state.classes[own].name for own in ids.tolist()]
+    images, ids = next_images(state, material, number, desk.model_units(material))
+    names = [state.classes[own].name for own in ids]
     return [
         {
             "row": found.row,
-            "suggestion": int(ids[found.suggestion]) if found.suggestion >= 0 else -1,
+            "suggestion": NONE if found.suggestion == NONE else ids[found.suggestion],
             "probability": round(found.probability, 5),
             "why": found.words(names),
         }
-        for found in choose_next(prospects, number)
+        for found in images
     ]

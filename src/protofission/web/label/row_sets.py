@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission.core.array_types import Floats, Ints
-from protofission.core.errors import InputError, printable, require, unknown
+from protofission.core.errors import InputError, printable, quoted, require, unknown
 from protofission.triage.calibrated_model import ACCEPT, DECISIONS
 from protofission.triage.workbench.actions import NONE, UNLABELED
 
@@ -96,7 +96,7 @@ def _best_first(mask: Mask, keys: Floats) -> Ints:
 def _number(text: str, what: str) -> int:
     require(
         text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 10,
-        f"{what} {printable(text)!r} is no whole number.",
+        f"{what} {quoted(text)} is no whole number.",
     )
     return int(text)
 

@@ -34,6 +34,8 @@ class RequestImage(NamedTuple):
 
     name: str
     content: bytes
+    error: str = ""
+    """The reason why there is no content."""
 
 
 def media_type(header: bytes) -> str:
@@ -93,11 +95,11 @@ def _json_image(entry: Any, number: int) -> RequestImage:
         if not {"content"} <= set(fields) <= {"content", "name"}:
             raise InputError(f"{place} must have a content, may have a name, and nothing else.")
         entry, name = fields["content"], fields.get("name", name)
-    text = as_type(entry, str, place)
+    text, name = as_type(entry, str, place), _checked_name(name)
     try:
-        return RequestImage(_checked_name(name), base64.b64decode(text, validate=True))
+        return RequestImage(name, base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):
-        raise InputError(f"{place} is no base64.") from None
+        return RequestImage(name, b"", "content that is no base64")
 
 
 def _form_images(content: bytes, header: bytes, most: int) -> list[RequestImage]:

@@ -135,6 +135,8 @@ class PredictionService:
             self._queue.give_back()
             return
         try:
+            if image.error:
+                raise RefusedError(image.error)
             pixels = decode(image.content, self._decoding)
         except RefusedError as refusal:
             self._queue.give_back()

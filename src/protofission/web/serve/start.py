@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from protofission.core.errors import printable, require
+from protofission.core.errors import printable, quoted, require
 from protofission.data.readers.decode import quiet_pillow
 from protofission.system.optional_libraries import import_optional
 from protofission.web.guard import LOOPBACK_NAMES, GuardRules
@@ -39,7 +39,7 @@ def serve(
         import_optional(module, "web", "protofission serve")
     for name in names:
         plain = name.isascii() and name.isprintable() and not set(name) & set(" /:@[]")
-        require(bool(name) and plain, f"{printable(name)!r} is no host name: give it without port.")
+        require(bool(name) and plain, f"{quoted(name)} is no host name: give it without port.")
     from protofission.triage.prediction_blocks import Predictor
     from protofission.web.serve.application import PredictionServer
 

@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter
 
-from protofission.core.errors import require
+from protofission.core.errors import quoted, require
 from protofission.data.readers.image_lists import NO_LABELS
 from protofission.triage.workbench.exports.export_format import ExportFormat, ExportTask
 from protofission.triage.workbench.exports.labeled_images import LabeledImage
@@ -38,7 +38,7 @@ def write(task: ExportTask) -> None:
     for name in NO_LABELS:
         require(
             name not in classes,
-            f"The class {name!r} stands for no label in a list: give it another name.",
+            f"The class {quoted(name)} stands for no label in a list: give it another name.",
         )
     with task.place.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
         file.write("path,label\n")

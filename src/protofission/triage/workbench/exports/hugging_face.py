@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from PIL import Image
 
-from protofission.core.errors import require
+from protofission.core.errors import quoted, require
 from protofission.data.readers.decode import quiet_pillow
 from protofission.data.readers.image_formats import RefusedError, check_content, formats_of
 from protofission.triage.prediction_table import escape_text
@@ -42,7 +42,7 @@ def write(task: ExportTask) -> None:
         for name in (image.label or "", image.model_class, image.subclass, image.cluster):
             require(
                 not _DATE.fullmatch(name),
-                f"Hugging Face's reader takes the name {name!r} for a date: give it another name.",
+                f"Hugging Face's reader takes {quoted(name)} for a date: give it another name.",
             )
     ordered = replace(task, images=task.images.order_by(_count_missing))
     (task.place / "images").mkdir()

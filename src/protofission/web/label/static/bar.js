@@ -43,12 +43,12 @@ export async function skipTargets(screen) {
 /** Draw the bar for a screen with images; without one it is hidden. */
 export function drawBar(screen) {
   const bar = document.getElementById("bar");
-  bar.hidden = !screen?.targets || !(screen.view || screen.grids.some((grid) => grid.source.total));
+  bar.hidden = !screen?.targets || !(screen.view || screen.framed || screen.grids.some((grid) => grid.source.total));
   document.body.classList.toggle("with-bar", !bar.hidden);
   if (bar.hidden) return;
   const size = screen.selection.size;
-  const framed = Boolean(screen.grid && screen.grid.activeRow !== null);
-  const text = size ? `${count(size, "image")} selected` : framed ? "The framed image" : "No image is selected";
+  const framed = screen.framed ?? (screen.grid && screen.grid.activeRow !== null ? "The framed image" : "No image is selected");
+  const text = size ? `${count(size, "image")} selected` : framed;
   const shown = store.classes.slice(0, MOST);
   const state = JSON.stringify([text, shown.map((one) => [one.id, one.name]), store.classes.length, screen.number, screen.suggestion?.(null)]);
   if (bar.dataset.state === state) return;
@@ -57,7 +57,7 @@ export function drawBar(screen) {
   refill(bar,
     h("div.about", {}, h("strong", { "aria-live": "polite" }, text),
       size ? button("Clear", () => screen.selection.clear(), { key: "Esc", class: "plain" })
-        : button("Select all", () => screen.selectAll(), { key: "A", class: "plain" })),
+        : screen.framed ? null : button("Select all", () => screen.selectAll(), { key: "A", class: "plain" })),
     h("div.extra", {}, screen.buttons?.() ?? [],
       button("None of these", () => labelTargets(screen, NONE), { key: "0" }),
       button("Skip", () => skipTargets(screen), { key: "S" })),

@@ -20,26 +20,13 @@ export function skip(rows) {
   return store.act("skip", { images: rows }, { rows, changes: { skipped: true }, said });
 }
 
-let groups = 0;
-
 /** Give many images the class that is suggested for each: one key, and one key takes it back. */
-export async function confirmSuggestions(pairs, source) {
-  const byClass = new Map();
-  for (const [row, classId] of pairs) {
-    if (!byClass.has(classId)) byClass.set(classId, []);
-    byClass.get(classId).push(row);
-  }
-  if (byClass.size === 1) {
-    const [[classId, rows]] = byClass;
-    return label(rows, classId, source);
-  }
-  groups += 1;
-  const last = [...byClass.keys()].at(-1);
-  const done = [...byClass].map(([classId, rows]) => store.act("label", { images: rows, class_id: classId, source }, {
-    rows, changes: { label: classId, skipped: false }, group: groups,
-    said: classId === last ? `Labeled ${count(pairs.length, "image")} as suggested, in ${number(byClass.size)} classes.` : "",
-  }));
-  return Promise.all(done);
+export function confirmSuggestions(pairs, source) {
+  const [images, classes] = [pairs.map(([row]) => row), pairs.map(([, classId]) => classId)];
+  if (new Set(classes).size < 2) return label(images, classes[0], source);
+  const said = `Labeled ${count(images.length, "image")} as suggested, in ${number(new Set(classes).size)} classes.`;
+  const changes = (place) => ({ label: classes[place], skipped: false });
+  return store.act("label_each", { images, classes, source }, { rows: images, changes, said });
 }
 
 /** Make a class and return its number; a class of that name that is there is taken as it is. */

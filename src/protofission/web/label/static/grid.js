@@ -66,6 +66,7 @@ export class Grid extends EventTarget {
     this.source = source;
     for (const tile of this.tiles.values()) tile.remove();
     this.tiles.clear();
+    this.drawn = null;
     this.active = Math.max(0, Math.min(active, source.total - 1));
     this.anchor = this.active;
     this.draw();
@@ -117,6 +118,9 @@ export class Grid extends EventTarget {
     const to = Math.min(lineCount, Math.ceil((seen.bottom - frame.top) / (high + gap)) + OVERSCAN);
     const first = this.strip ? 0 : from * columns;
     const last = this.strip ? total - 1 : Math.min(total, to * columns) - 1;
+    const drawn = [first, last, total, columns, wide, high, this.speed < FAST].join();
+    if (this.drawn === drawn) return; // most frames of a scroll show the lines of the one before
+    this.drawn = drawn;
     for (const [place, tile] of this.tiles) {
       if (place < first || place > last) {
         tile.remove();
@@ -140,9 +144,7 @@ export class Grid extends EventTarget {
     }
     this.layer.append(added);
     this.#mark();
-    if (last >= first && this.speed < FAST) {
-      this.source.need(first, last).then(() => this.#refresh(null));
-    }
+    if (last >= first && this.speed < FAST) this.source.need(first, last);
   }
 
   #fill(place, tile) {
@@ -173,6 +175,7 @@ export class Grid extends EventTarget {
     this.active = Math.max(0, Math.min(place, this.source.total - 1));
     if (scroll && this.size) this.#reveal();
     this.draw();
+    this.#mark();
     this.dispatchEvent(new Event("active"));
   }
 

@@ -1,9 +1,9 @@
 /** Problems: labels in doubt, copies and near-duplicates, files that cannot be read. */
 
 import { get } from "./api.js";
-import { thumb } from "./cards.js";
 import { confirmLabels, confirmSuggestions, nothingChosen } from "./changes.js";
 import { button, count, h, number, percent, refill } from "./dom.js";
+import { DuplicateCards } from "./duplicate_cards.js";
 import { Grid } from "./grid.js";
 import { ImageScreen, head } from "./screen.js";
 import { Source } from "./sources.js";
@@ -11,6 +11,7 @@ import { NONE, store } from "./store.js";
 
 const TABS = [["doubts", "Labels in doubt"], ["near_duplicates", "Near-duplicates"], ["copies", "Copies"], ["unreadable", "Unreadable files"]];
 const SHOWN_GROUPS = 200;
+const GROUP_KEYS = /^([0-9nls]|Backspace|Delete)$/;
 
 export class ProblemsScreen extends ImageScreen {
   name = "problems";
@@ -26,11 +27,8 @@ export class ProblemsScreen extends ImageScreen {
       h("nav.tabs", { "aria-label": "Which problems" }, TABS.map(([key, title]) => h("a", { href: `#/problems/${key}`, "aria-current": key === this.tab ? "page" : null },
         title, h("span.count", {}, number(totals[key] ?? 0))))), this.place);
     if (this.tab === "doubts") await this.showDoubts();
-    else {
-      this.targets = undefined;
-      if (this.tab === "unreadable") this.showUnreadable();
-      else await this.showGroups(this.problems[this.tab]);
-    }
+    else if (this.tab === "unreadable") this.showUnreadable();
+    else await this.showGroups(this.problems[this.tab]);
   }
 
   async showDoubts() {
@@ -74,7 +72,7 @@ export class ProblemsScreen extends ImageScreen {
   }
 
   buttons() {
-    return [button("Keep the label", () => this.keep(), { key: "K", class: "first" }), button("As the model says", () => this.confirm(), { key: "Enter" })];
+    return this.cards ? [] : [button("Keep the label", () => this.keep(), { key: "K", class: "first" }), button("As the model says", () => this.confirm(), { key: "Enter" })];
   }
 
   async keep() {
@@ -96,6 +94,7 @@ export class ProblemsScreen extends ImageScreen {
 
   async showGroups(groups) {
     if (!groups.length) {
+      this.targets = undefined;
       refill(this.place, h("p.empty", {}, "None was found."));
       return;
     }
@@ -103,23 +102,27 @@ export class ProblemsScreen extends ImageScreen {
     await store.loadRows(shown.flat());
     const words = this.tab === "copies" ? "Files with the same pixels. One of each is used; labels that contradict each other are marked."
       : "Images that are nearly the same. They are never on both sides of a fold; labels that contradict each other are marked.";
-    refill(this.place, h("p.note", {}, words), h("div.pairs", {}, shown.map((rows) => this.group(rows))),
+    this.cards = new DuplicateCards(this.tab === "copies" ? "Copies" : "Near-duplicates", shown);
+    this.cards.element.className = "pairs";
+    this.targets = () => this.cards.current?.rows ?? [];
+    this.framed = "The framed group";
+    refill(this.place, h("p.note", {}, words, " A key labels all images of the framed group."), this.cards.element,
       groups.length > shown.length ? h("p.empty", {}, `${number(groups.length - shown.length)} more are not shown.`) : null);
   }
 
-  group(rows) {
-    const labels = new Set(rows.map((row) => store.records.get(row)?.label).filter((label) => label !== null && label !== undefined));
-    return h(`article.card.pair${labels.size > 1 ? ".clash" : ""}`, {},
-      labels.size > 1 ? h("p.tag", {}, "! different labels") : null,
-      h("div.small-thumbs", {}, rows.slice(0, 8).map((row) => {
-        const record = store.records.get(row);
-        const label = record?.label === null || record?.label === undefined ? "no label" : store.className(record.label);
-        return h("a", { href: `#/similar/${row}`, title: record?.name ?? "", "aria-label": `${record?.name ?? row}, ${label}` }, thumb(row), h("small", {}, label));
-      })), rows.length > 8 ? h("small", {}, `${number(rows.length - 8)} more`) : null);
+  answered(rows) {
+    if (this.cards) this.cards.move("ArrowRight");
+    else super.answered(rows);
+  }
+
+  close() {
+    this.cards?.close();
+    super.close();
   }
 
   showUnreadable() {
     const { unreadable, totals } = this.problems;
+    this.targets = undefined;
     refill(this.place, unreadable.length ? [h("p.note", {}, `${count(totals.unreadable ?? unreadable.length, "file")} could not be read; everything else went on without them.`),
       h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Unreadable files" }, h("table.paths", {},
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "file"), h("th.words", { scope: "col" }, "reason"))),
@@ -128,6 +131,7 @@ export class ProblemsScreen extends ImageScreen {
   }
 
   key(key, event) {
+    if (this.cards) return this.groupKey(key, event);
     if (!this.grid) return false;
     const acts = { k: () => this.keep(), Enter: () => this.confirm() };
     if (acts[key]) {
@@ -137,10 +141,19 @@ export class ProblemsScreen extends ImageScreen {
     return super.key(key, event);
   }
 
+  groupKey(key, event) {
+    if (GROUP_KEYS.test(key)) return super.key(key, event);
+    if (!key.startsWith("Arrow")) return false;
+    if (this.cards.awake) return this.cards.move(key);
+    this.cards.current.element.focus();
+    return true;
+  }
+
   async reload() {
     const fresh = await get("/api/problems");
     if (this.tab !== "doubts" || !this.doubts) {
       this.problems = fresh;
+      if (this.cards) await store.loadRows(this.cards.items.flatMap(({ rows }) => rows), true);
       return;
     }
     for (const doubt of this.doubts.values()) doubt.confirmed = false;

@@ -73,12 +73,13 @@ class Store extends EventTarget {
 
   #patch(rows, changes) {
     const before = new Map();
-    for (const row of rows) {
+    rows.forEach((row, place) => {
       const record = this.records.get(row);
-      if (!record) continue;
-      before.set(row, Object.fromEntries(Object.keys(changes).map((key) => [key, record[key]])));
-      Object.assign(record, changes);
-    }
+      if (!record) return;
+      const values = typeof changes === "function" ? changes(place) : changes;
+      before.set(row, Object.fromEntries(Object.keys(values).map((key) => [key, record[key]])));
+      Object.assign(record, values);
+    });
     this.tell("records", rows);
     return before;
   }
@@ -102,14 +103,15 @@ class Store extends EventTarget {
 
   /**
    * Do an action: show it at once, then let the server confirm it or take it back.
+   * `changes` are the new values of all rows, or a function that gives those of a place in `rows`.
    * Returns the action's number, or null if the server refused.
    */
-  async act(kind, content, { rows = [], changes = {}, said = "", path = "/api/actions", group = null } = {}) {
+  async act(kind, content, { rows = [], changes = {}, said = "", path = "/api/actions" } = {}) {
     const before = this.#patch(rows, changes);
     try {
       const id = await this.#enqueue(async () => {
         const answer = await post(path, path === "/api/actions" ? { kind, content } : content);
-        this.done.push({ id: answer.id, rows, before, changes, group });
+        this.done.push({ id: answer.id, rows, before, changes });
         this.undone = [];
         this.takeOverview(answer.overview);
         return answer.id;
@@ -133,7 +135,7 @@ class Store extends EventTarget {
     return this.#step(false);
   }
 
-  /** Undo or redo one action, or all that one key did together. */
+  /** Undo or redo one action. */
   async #step(back) {
     try {
       const { words, rows } = await this.#enqueue(() => this.#takeStep(back));
@@ -155,21 +157,14 @@ class Store extends EventTarget {
     const words = back ? this.overview?.can_undo : this.overview?.can_redo;
     if (!words) return { words: null, rows: [] };
     const [from, to] = back ? [this.done, this.undone] : [this.undone, this.done];
-    const group = from.at(-1)?.group ?? null;
-    const rows = [];
-    let steps = 0;
-    do {
-      const known = from.at(-1);
-      const { overview } = await post(back ? "/api/undo" : "/api/redo", known ? { expected: known.id } : {});
-      if (known) {
-        to.push(from.pop());
-        await this.#replay(known, back);
-        rows.push(...known.rows);
-      }
-      steps += 1;
-      this.takeOverview(overview);
-    } while (group !== null && from.at(-1)?.group === group);
-    return { words: steps > 1 ? `${steps} changes that one key made` : words, rows };
+    const known = from.at(-1);
+    const { overview } = await post(back ? "/api/undo" : "/api/redo", known ? { expected: known.id } : {});
+    if (known) {
+      to.push(from.pop());
+      await this.#replay(known, back);
+    }
+    this.takeOverview(overview);
+    return { words, rows: known?.rows ?? [] };
   }
 
   async #replay({ rows, before, changes }, back) {
