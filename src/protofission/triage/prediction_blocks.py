@@ -79,14 +79,18 @@ class PredictionJob:
         decoders = max(1, processors() // processes - 1)
         predictor = Predictor(bundle_folder, decoders, allow_download)
         job = PredictionJob(predictor, inputs_of(sources), processes)
-        for source in job.inputs.sources:
+        job.check()
+        return job
+
+    def check(self) -> None:
+        """Refuse a store of another encoder than the model's."""
+        for source in self.inputs.sources:
             require(
                 not isinstance(source, StoreRows)
-                or source.encoder == predictor.encoder.fingerprint,
+                or source.encoder == self.predictor.encoder.fingerprint,
                 f"{printable(str(getattr(source, 'folder', '')))} is a store of another encoder "
                 "than the model's: embed the images with the model's encoder, or give the images.",
             )
-        return job
 
     @cached_property
     def spans(self) -> list[Span]:
