@@ -19,6 +19,7 @@ from protofission.data.readers.remote_files import remote_url
 from protofission.data.store.journal import JOURNAL
 from protofission.data.store.manifest import view_file
 from protofission.data.store.reader import Store
+from protofission.data.store.shards import SHARDS
 
 STORE_BLOCK = 4096
 """Rows of a store in a block."""
@@ -136,6 +137,8 @@ def inputs_of(sources: Sequence[Path]) -> Inputs:
 
 def is_store(path: Path) -> bool:
     """Whether a folder is a store, finished or not; one of its files may be missing."""
+    if os.path.lexists(path / SHARDS):
+        return True
     names = ("manifest.json", JOURNAL, view_file("train", "plain"))
     return sum(os.path.lexists(path / name) for name in names) >= 2
 

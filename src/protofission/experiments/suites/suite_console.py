@@ -10,6 +10,7 @@ from rich.progress import Progress, TaskID
 
 from protofission.core.errors import InputError
 from protofission.data.store.manifest import read_store_manifest
+from protofission.data.store.shards import SHARDS
 from protofission.experiments.report.quantities import QUANTITIES
 from protofission.experiments.report.suite_report import write_report
 from protofission.experiments.suite import Run
@@ -163,6 +164,8 @@ def show_stores(setting: Setting, console: Console) -> None:
     if setting.tier != "features":
         return
     for dataset in setting.datasets:
+        if (setting.store(dataset) / SHARDS).exists():
+            continue
         manifest = read_store_manifest(setting.store(dataset))
         if manifest is not None and manifest[1] is not None:
             continue

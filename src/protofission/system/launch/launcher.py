@@ -186,6 +186,6 @@ def check_failures(failures: list[str], total: int, what: str) -> None:
     """
     if failures:
         raise InputError(
-            f"{len(failures)} of {total:,} {what} failed. The first: {failures[0]} What is finished "
-            "is kept; the same command tries the others again."
+            f"{len(failures)} of {total:,} {what} failed. The first: {failures[0]} What is "
+            "finished is kept; the same command tries the others again."
         )

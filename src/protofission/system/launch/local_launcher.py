@@ -27,8 +27,8 @@ from protofission.system.worker_processes import (
 )
 
 KILLED = (
-    "A process was killed or ran out of memory: give the same command again, with fewer --processes "
-    "or --workers if memory is short."
+    "A process was killed or ran out of memory: give the same command again, with fewer "
+    "--processes or --workers if memory is short."
 )
 
 
