@@ -41,7 +41,7 @@ title: Two rows
 methods: [orca, orca+pf]
 data: [{store}]
 seeds: 2
-options: [recipe.epochs=40, recipe.labeled_batch=64, recipe.unlabeled_batch=64, backbone.width=32]
+options: [recipe.epochs=12, recipe.labeled_batch=64, recipe.unlabeled_batch=64, backbone.width=32]
 """
 LONGEST = 900.0
 """Seconds after which a command that has not ended counts as one that hangs."""
@@ -166,11 +166,11 @@ def subjects(folder: Path) -> dict[str, list[str]]:
     from pictures import picture
 
     bundle_at(folder / "model")
-    for number in range(3000):
+    for number in range(1500):
         picture(folder / "photos" / f"{number:04}.png", number, side=32)
     encoder = ["--encoder", "simclr-cifar10", "--weak", "2", "--strong", "0", "--shard", "256"]
     embed = ["embed", "digits", *encoder]
-    predict = ["predict", "model", "photos", "--shard", "300", "--format", "csv"]
+    predict = ["predict", "model", "photos", "--shard", "150", "--format", "csv"]
     (folder / "own.yaml").write_text(SUITE.format(store=folder / "local-embed"))
     return {"embed": embed, "predict": predict, "suite": ["suite", "own.yaml"]}
 

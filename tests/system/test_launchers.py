@@ -1,4 +1,4 @@
-"""Launchers: every piece is carried out, failures are tried again and reported, and others go on."""
+"""Launchers: every piece is carried out; failures are tried again and told, and others go on."""
 
 from __future__ import annotations
 
@@ -99,10 +99,9 @@ def test_counts_add_up_and_failures_come_at_the_end(tmp_path: Path) -> None:
         lambda *counts: seen.append(counts),
         said.append,
     )
-    found = []
+    found: list[tuple[int, int]] = []
     with pytest.raises(InputError, match=r"1 of 3 shards failed. The first: shard 1: 4 is refused"):
-        for number, told in results:
-            found.append((number, told))
+        found.extend(results)
     assert sorted(found) == [(0, 1), (2, 4)]
     assert seen[0] == (0, 5)
     assert seen[-1] == (5, 5)

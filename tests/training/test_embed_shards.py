@@ -63,7 +63,7 @@ def test_a_damaged_shard_is_refused_and_made_again(stores: tuple[Store, Store]) 
     path = shards.folder / "shards" / "000002" / "train-plain.npy"
     good = path.read_bytes()
     path.write_bytes(good[:-2] + b"\x00\x01")
-    with pytest.raises(InputError, match="000002/train-plain.npy was edited or damaged"):
+    with pytest.raises(InputError, match=r"000002/train-plain.npy was edited or damaged"):
         StoredViews(shards).plain(torch.arange(3))
     again = embed_in_shards("digits", SPEC, shards.folder, COUNTS, launcher=LOCAL)
     assert path.read_bytes() == good
