@@ -43,6 +43,7 @@ OptionalPath = Annotated[Path | None, Parameter(show_default=False)]
 OptionalText = Annotated[str | None, Parameter(show_default=False)]
 OptionalQuality = Annotated[Literal["fast", "good", "best"] | None, Parameter(show_default=False)]
 OptionalWhole = Annotated[Whole | None, Parameter(show_default=False)]
+On = Annotated[str, Parameter(name="--on")]
 Accelerator = Literal["auto", "cpu", "cuda"]
 
 

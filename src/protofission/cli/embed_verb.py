@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from protofission.cli.arguments import (
     Accelerator,
+    On,
     OptionalPath,
     OptionalQuality,
     OptionalText,
@@ -48,6 +49,8 @@ def embed(
     folder: OptionalPath = None,
     seed: Whole = 0,
     processes: OptionalWhole = None,
+    on: On = "local",
+    shard: OptionalWhole = None,
     accelerator: Accelerator = "auto",
     set_: Set = (),
 ) -> None:
@@ -62,6 +65,7 @@ def embed(
         protofission embed photos/ --out stores/photos --quality best
         protofission embed cifar10 --encoder simclr-cifar10 --out stores/own
         protofission embed photos/ --encoder ~/models/clip-vit-base --out stores/clip
+        protofission embed list.parquet --out stores/many --on ray://head:10001
         protofission train orca+pf --store stores/cifar10 --out runs/pf
 
     Parameters
@@ -85,7 +89,14 @@ def embed(
     seed
         Seed of the random views.
     processes
-        Number of processes; by default one per processor.
+        Number of processes; by default one per processor, of this machine or of the cluster.
+    on
+        Machines that compute: local; ray, for a Ray cluster that is started for this command; auto
+        or ray://HOST:PORT, for one that runs; slurm or slurm:PARTITION. Other than local makes a
+        store in shards.
+    shard
+        Images of a shard, a multiple of 256: makes a store in shards, which several machines can
+        write at once; by default 4096 with --on.
     accelerator
         Device to compute on; by default the best available.
     set_
@@ -109,4 +120,6 @@ def embed(
         seed=seed,
         processes=processes,
         device=find_device(accelerator),
+        on=on,
+        shard=shard,
     )

@@ -8,7 +8,16 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from protofission.cli.arguments import Flag, Names, OptionalWhole, Out, Set, Whole, command_line
+from protofission.cli.arguments import (
+    Flag,
+    Names,
+    On,
+    OptionalWhole,
+    Out,
+    Set,
+    Whole,
+    command_line,
+)
 
 
 @Parameter(name="*")
@@ -33,6 +42,9 @@ class SuiteOptions:
     """Rows to run; the report shows finished runs of the others too."""
     workers: OptionalWhole = None
     """Runs at the same time; by default one per processor."""
+    on: On = "local"
+    """Machines that carry out the runs: local; ray, for a Ray cluster that is started for this
+    command; auto or ray://HOST:PORT, for one that runs; slurm or slurm:PARTITION."""
     budget: float = 1.0
     """Share of the epochs of the full suite; below 1, the report says so."""
     dry_run: Flag = False
@@ -58,6 +70,7 @@ def suite(name: str, /, *, options: SuiteOptions = DEFAULT_OPTIONS) -> None:
         protofission suite mismatch --dry-run
         protofission suite table1 --seeds 5 --only orca orca+pf
         protofission suite own.yaml --workers 1
+        protofission suite table1 --on ray://head:10001
 
     Parameters
     ----------
@@ -69,6 +82,7 @@ def suite(name: str, /, *, options: SuiteOptions = DEFAULT_OPTIONS) -> None:
     from protofission.experiments.suites.plan import plan_suite
     from protofission.experiments.suites.suite_console import show_plan, show_suite
     from protofission.experiments.suites.workers import worker_count
+    from protofission.system.launch.launcher import find_launcher
 
     workers = worker_count(options.workers)
     plan = plan_suite(
@@ -85,7 +99,8 @@ def suite(name: str, /, *, options: SuiteOptions = DEFAULT_OPTIONS) -> None:
     if options.dry_run:
         show_plan(plan.runs_of(options.only), workers, Console())
     else:
-        show_suite(plan, options.only, workers, command_line(), Console())
+        launcher = None if options.on == "local" else find_launcher(options.on, options.workers)
+        show_suite(plan, options.only, workers, command_line(), Console(), launcher)
 
 
 def report(

@@ -14,6 +14,7 @@ from protofission.cli.arguments import (
     Flag,
     Images,
     NumberOrAuto,
+    On,
     OptionalOut,
     OptionalQuality,
     OptionalText,
@@ -23,7 +24,7 @@ from protofission.cli.arguments import (
     Whole,
     command_line,
 )
-from protofission.core.errors import printable
+from protofission.core.errors import InputError, printable
 
 All = Annotated[bool, Parameter(name="--all", negative="")]
 OptionalFormat = Annotated[Literal["csv", "jsonl", "parquet"] | None, Parameter(show_default=False)]
@@ -44,6 +45,7 @@ def fit(
     steps: Whole = 100,
     seed: Whole = 0,
     processes: OptionalWhole = None,
+    on: On = "local",
     no_features: Flag = False,
     set_: Set = (),
 ) -> None:
@@ -86,6 +88,9 @@ def fit(
         Seed of all random numbers.
     processes
         Number of processes that compute features; by default one per processor.
+    on
+        Machines that train the models of folds: local; ray, for a Ray cluster that is started for
+        this command; auto or ray://HOST:PORT, for one that runs; slurm or slurm:PARTITION.
     no_features
         Do not keep features and the list of images in the model; the workbench needs them.
     set_
@@ -105,6 +110,7 @@ def fit(
         quality=quality,
         encoder_options=set_,
         processes=processes,
+        on=on,
         keep_features=not no_features,
         console=Console(),
         command=command_line(),
@@ -119,6 +125,8 @@ def predict(
     out: OptionalOut = None,
     format: OptionalFormat = None,
     processes: OptionalWhole = None,
+    on: On = "local",
+    shard: OptionalWhole = None,
     allow_download: Flag = False,
     force: Flag = False,
 ) -> None:
@@ -133,6 +141,7 @@ def predict(
         protofission predict model new/ --out new.csv
         protofission predict model a.jpg b.png
         protofission predict model photos/ list.csv --out all.parquet --processes 4
+        protofission predict model list.parquet --out rows/ --shard 65536 --on ray://head:10001
 
     Parameters
     ----------
@@ -145,7 +154,12 @@ def predict(
     format
         Format of the rows; by default that of the file's suffix.
     processes
-        Number of processes; by default one per processor.
+        Number of processes; by default one per processor, of this machine or of the cluster.
+    on
+        Machines that predict: local; ray, for a Ray cluster that is started for this command; auto
+        or ray://HOST:PORT, for one that runs; slurm or slurm:PARTITION.
+    shard
+        Write a folder of shards, each with the rows of so many images, instead of a file.
     allow_download
         Download the model's encoder from the hub if it is not on this machine; by default nothing
         is downloaded.
@@ -155,14 +169,28 @@ def predict(
     from rich.console import Console
 
     from protofission.system.console import print_line, progress_bar
+    from protofission.system.launch.launcher import find_launcher
     from protofission.system.processors import processors
     from protofission.triage.predict import predict as predict_images
     from protofission.triage.predict import predict_to
+    from protofission.triage.prediction_shards import predict_in_shards
 
     console = Console(stderr=True)
     number = processors() if processes is None else processes
     with progress_bar(console, "predicting") as progress:
-        if out is None:
+        if on != "local" or shard is not None:
+            summary = predict_in_shards(
+                model,
+                images,
+                out or _need_out(),
+                format,
+                launcher=find_launcher(on, processes),
+                shard=shard,
+                progress=progress,
+                say=lambda sentence: print_line(console, sentence),
+                force=force,
+            )
+        elif out is None:
             summary = predict_to(
                 sys.stdout.buffer,
                 model,
@@ -185,6 +213,10 @@ def predict(
                 force=force,
             )
     print_line(console, summary.sentence())
+
+
+def _need_out() -> Path:
+    raise InputError("--on and --shard write files: name one with --out, or a folder of shards.")
 
 
 def show(model: Path, /, *, all_: All = False) -> None:

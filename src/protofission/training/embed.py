@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,8 @@ class Images:
     """Problems found in a folder or list."""
     known_fingerprint: str = ""
     """Fingerprint of all pixels and labels, if computed already."""
+    starts: dict[str, int] = field(default_factory=dict)
+    """By part, the number of images before these, if they are a shard of a larger set."""
 
     @property
     def parts(self) -> dict[str, ImageSet]:
@@ -170,7 +172,8 @@ def embed(
             f"processes = {processes}: on an accelerator one computes, give 1.",
         )
         plan = _plan(images, encoder, name, counts or ViewCounts(), seed)
-        work = _Work(name, seed, {part: about.views for part, about in plan.parts.items()})
+        views_of = {part: about.views for part, about in plan.parts.items()}
+        work = _Work(name, seed, views_of, images.starts)
         parts = images.parts
 
         def here(block: Block) -> BlockFeatures:
@@ -200,7 +203,9 @@ def _plan(images: Images, encoder: Encoder, views: str, counts: ViewCounts, seed
     train = images.sets.train
     shape = train.pixels.shape[1:]
     require(len(train.pixels) > 0, f"{images.name} holds no images: add some.")
-    made_by = {"views": views, "options": repr(VIEWS[views]), "seed": seed}
+    made_by: dict[str, Any] = {"views": views, "options": repr(VIEWS[views]), "seed": seed}
+    if any(images.starts.values()):
+        made_by["starts"] = images.starts
     first = torch.from_numpy(np.array(train.pixels[:1]))
     item = tuple(encoder.features(VIEWS[views].plain(first)).shape[1:])
     return StorePlan(
@@ -257,15 +262,18 @@ class _Work:
     seed: int
     counts: dict[str, VersionCounts]
     """Number of versions of each view, by part."""
+    starts: dict[str, int]
+    """Images before the first one, by part: views are those of the whole set."""
 
     def features(self, encoder: Encoder, block: Block, pixels: NDArray[np.uint8]) -> BlockFeatures:
         """(images, versions, ...) of each view of a block."""
         images, views = torch.from_numpy(pixels), VIEWS[self.views]
+        place = self.starts.get(block.part, 0) + block.start
         found: BlockFeatures = {}
         for name, count in self.counts[block.part].items():
             versions = []
             for number in range(count):
-                drawn = step_rng(self.seed, block.start, f"{name} {number} of {block.part}")
+                drawn = step_rng(self.seed, place, f"{name} {number} of {block.part}")
                 view = views.view(name, images, drawn)
                 versions.append(encoder.features(view).cpu().to(torch.float16).numpy())
             found[name] = np.stack(versions, axis=1)

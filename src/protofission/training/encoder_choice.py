@@ -14,6 +14,7 @@ from protofission.data.datasets import DATASETS
 from protofission.data.readers.image_lists import is_list
 from protofission.data.readers.image_sizes import median_short_side
 from protofission.data.store.manifest import read_store_manifest
+from protofission.data.store.shards import read_shards_file
 from protofission.models.encoders import EncoderSpec, find_encoder
 from protofission.models.encoders.efficientnet import ENGINES, PACKAGED, EfficientNetLite
 from protofission.models.encoders.hub_cache import find_better_encoder
@@ -118,6 +119,8 @@ def with_engine_of(folder: Path, spec: EncoderSpec) -> EncoderSpec:
 def recorded_encoder(folder: Path) -> dict[str, Any]:
     """The encoder that the store in a folder describes; nothing if there is no sound store."""
     with suppress(InputError):  # the writer of the store says what is wrong with it
+        if (sharded := read_shards_file(folder.expanduser())) is not None:
+            return sharded[0].encoder
         if (found := read_store_manifest(folder.expanduser())) is not None:
             return found[0].encoder
     return {}

@@ -12,15 +12,18 @@ from protofission.core.errors import printable, unknown
 from protofission.core.rng import check_seed
 from protofission.data.datasets import VIEWS, Data
 from protofission.data.store.reader import Store
+from protofission.data.store.shards import SHARDS
 from protofission.data.store.stored_views import StoredViews
 from protofission.data.store.writer import check_store_destination
 from protofission.models.encoders import EncoderSpec, fetch
 from protofission.system.console import print_line, print_warning, progress_bar, progress_bars
 from protofission.system.distributed import ALONE, Processes
+from protofission.system.launch.launcher import find_launcher
 from protofission.system.processors import processors
 from protofission.training import diagnosis
 from protofission.training.command import Command
 from protofission.training.embed import ViewCounts, check_apart, embed, images_of
+from protofission.training.embed_shards import embed_in_shards
 from protofission.training.encoder_choice import EncoderChoice, with_engine_of
 from protofission.training.experiment import Experiment
 from protofission.training.history import Epoch
@@ -119,6 +122,8 @@ def show_embedding(
     seed: int = 0,
     processes: int | None = None,
     device: torch.device | None = None,
+    on: str = "local",
+    shard: int | None = None,
 ) -> Store:
     """Embed a data set, a folder or a list of images under bars.
 
@@ -132,9 +137,14 @@ def show_embedding(
         processes: how many compute; by default as many as there are processors, one on an
             accelerator.
         device: where to compute, by default on the CPU.
+        on: the machines that compute, as `find_launcher` takes it.
+        shard: images of a shard, for a store in shards.
     """
     check_seed(seed)
-    check_store_destination(out)
+    sharded = on != "local" or shard is not None or (out / SHARDS).exists()
+    launcher = find_launcher(on, processes) if sharded else None
+    if launcher is None:
+        check_store_destination(out)
     check_apart(source, out)
     if views is not None and views not in VIEWS:
         raise unknown("views", views, VIEWS)
@@ -149,6 +159,25 @@ def show_embedding(
         fetch(encoder)
         encoder = with_engine_of(out, encoder)
     loaded = encoder.load(device)
+    begun = time.monotonic()
+    if launcher is not None:
+        with progress_bar(console, f"embedding {printable(source)}") as progress:
+            store = embed_in_shards(
+                source,
+                encoder,
+                out,
+                counts,
+                launcher=launcher,
+                shard=shard,
+                views=views,
+                data_folder=None if folder is None else str(folder),
+                seed=seed,
+                encoder=loaded,
+                progress=progress,
+                say=lambda sentence: print_line(console, sentence),
+            )
+        _print_store(store, begun, console)
+        return store
     with progress_bar(console, f"reading {printable(source)}", "files") as progress:
         images = images_of(source, loaded.decode, None if folder is None else str(folder), progress)
     if images.report is not None:
@@ -167,12 +196,17 @@ def show_embedding(
             encoder=loaded,
             progress=progress,
         )
+    _print_store(store, begun, console)
+    return store
+
+
+def _print_store(store: Store, begun: float, console: Console) -> None:
     rows = sum(part.rows for part in store.plan.parts.values())
     seconds = time.monotonic() - begun
     size = f"{_megabytes(store.folder):,.0f} MB"
     print_line(console, f"The store: {store.folder}, {rows:,} images, {size}, {seconds:.0f} s")
-    return store
 
 
 def _megabytes(store: Path) -> float:
-    return sum(path.stat().st_size for path in store.glob("*.npy")) / 1e6
+    files = (*store.glob("*.npy"), *store.glob("shards/*/*.npy"))
+    return sum(path.stat().st_size for path in files) / 1e6

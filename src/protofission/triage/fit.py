@@ -21,6 +21,7 @@ from protofission.data.store.stored_views import StoredViews
 from protofission.models.encoders import fetch
 from protofission.models.encoders.quality import Quality
 from protofission.system.console import print_line, progress_bar, stages
+from protofission.system.launch.launcher import Launcher, find_launcher
 from protofission.system.locks import folder_lock
 from protofission.system.paths import path_of
 from protofission.system.processors import processors
@@ -54,6 +55,7 @@ def fit(
     quality: Quality | None = None,
     encoder_options: Sequence[str] = (),
     processes: int | None = None,
+    on: str = "local",
     keep_features: bool = True,
     console: Console | None = None,
     command: str = "protofission.fit",
@@ -71,6 +73,7 @@ def fit(
         quality: "fast", "good" (the default) or "best": the packaged encoder and its largest size,
             by `protofission.models.encoders.quality.QUALITIES`; the images set the size.
         processes: number of processes that embed; by default one for each processor.
+        on: the machines that train the models of folds, as `find_launcher` takes it.
         keep_features: keep features and the list of images in the model, for the workbench.
         console: shows progress and findings; by default nothing is shown.
     """
@@ -83,6 +86,7 @@ def fit(
     for folder in (labeled, unlabeled):
         inside = folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
         require(not inside, f"{printable(str(out))} lies among the images: name one elsewhere.")
+    launcher = None if on == "local" else find_launcher(on, processes)
     choice = choose_encoder(encoder, quality, encoder_options)
     work = out.absolute().with_name(f".{out.absolute().name}.fitting")
     with _work_folder(work):
@@ -111,7 +115,7 @@ def fit(
                 encoder=loaded,
                 progress=progress,
             )
-        fitted = _fit_store(StoredViews(store), data, options, number, console)
+        fitted = _fit_store(StoredViews(store), data, options, number, launcher, console)
         bundle = bundle_of_fit(fitted, data, spec, loaded.describe(), options)
         kept = kept_images_of(bundle, fitted, data, options) if keep_features else None
         folder = work / "model"
@@ -165,7 +169,12 @@ def sentences(fitted: FitResult, options: FitOptions) -> list[str]:
 
 
 def _fit_store(
-    views: StoredViews, data: FitData, options: FitOptions, processes: int, console: Console
+    views: StoredViews,
+    data: FitData,
+    options: FitOptions,
+    processes: int,
+    launcher: Launcher | None,
+    console: Console,
 ) -> FitResult:
     labeled = data.num_labeled
 
@@ -182,6 +191,7 @@ def _fit_store(
             options,
             learn_from=~data.repeated,
             processes=processes,
+            launcher=launcher,
             progress=stage,
         )
 

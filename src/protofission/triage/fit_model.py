@@ -27,6 +27,7 @@ from protofission.core.progress import StageProgress
 from protofission.core.rng import step_rng
 from protofission.core.temperature import best_temperature, expected_calibration_error
 from protofission.data.image_sets import Labels
+from protofission.system.launch.launcher import Launcher
 from protofission.triage.calibrated_model import JUDGED_AT_ONCE, REJECT, Verdicts, judge
 from protofission.triage.divisions import cluster_strangers, divide_classes
 from protofission.triage.fit_options import FitOptions
@@ -109,6 +110,7 @@ def fit_features(
     strangers: Mask | None = None,
     parts: Mapping[int, int] | None = None,
     processes: int = 1,
+    launcher: Launcher | None = None,
     progress: StageProgress = lambda what, done, total: None,
 ) -> FitResult:
     """Fit a model to features.
@@ -125,6 +127,7 @@ def fit_features(
             told so (`fold_training`), and no class is divided by them.
         parts: the number of sub-classes of some classes; others have that of the options.
         processes: how many train, at most.
+        launcher: trains the models of folds elsewhere.
     """
     may_learn = np.arange(pool_size) if learn_from is None else np.flatnonzero(learn_from)
     learned = _sample(may_learn, options.seed)
@@ -134,7 +137,7 @@ def fit_features(
     outside = pool(np.flatnonzero(told)) if told.any() else labeled[:0]
     groups = duplicates[: len(labels)]
     data = _fold_data(labeled, labels, groups, rows, outside, options, calibrates)
-    chosen, guard, share = _train_and_guard(data, options, processes, progress)
+    chosen, guard, share = _train_and_guard(data, options, processes, launcher, progress)
     judging = partial(progress, "judging the pool")
     judging(0, 3)
     calibration = _calibrate(chosen, data, options)
@@ -249,7 +252,11 @@ def _duplicate_groups(
 
 
 def _train_and_guard(
-    data: FoldData, options: FitOptions, processes: int, progress: StageProgress
+    data: FoldData,
+    options: FitOptions,
+    processes: int,
+    launcher: Launcher | None,
+    progress: StageProgress,
 ) -> tuple[list[FoldModel], Guard, ShareEstimate]:
     """Train models and controls, keep the better ones, and estimate the share of strangers."""
     settings = FoldTraining(options.slots, options.width, options.steps, options.seed)
@@ -258,6 +265,7 @@ def _train_and_guard(
         settings,
         with_pool=False,
         processes=processes,
+        launcher=launcher,
         progress=partial(progress, "training controls on the labels alone"),
     )
     control = fold_verdicts(controls, data)
@@ -269,6 +277,7 @@ def _train_and_guard(
         settings,
         with_pool=True,
         processes=processes,
+        launcher=launcher,
         progress=partial(progress, "training models on labels and pool"),
     )
     strangers = _estimate_strangers(models, data)

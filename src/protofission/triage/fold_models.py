@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from protofission.core.array_types import Ints
+from protofission.core.errors import require
 from protofission.core.progress import Progress
 from protofission.core.rng import step_rng
 from protofission.core.threads import one_library_thread, one_thread
+from protofission.system.launch.launcher import Launcher, Tell, Work
 from protofission.system.worker_processes import WorkerTask, initialize_worker, run_in_order
 from protofission.triage.calibrated_model import JUDGED_AT_ONCE
 from protofission.triage.fold_model import FoldModel
@@ -86,14 +89,20 @@ def train_models(
     *,
     with_pool: bool,
     processes: int = 1,
+    launcher: Launcher | None = None,
     progress: Progress = lambda done, total: None,
 ) -> list[FoldModel]:
     """Train the K models, on labels and pool or as controls on labels alone.
 
     Each is trained on one thread and from a seed of its own, so that the result does not depend on
-    the number of processes.
+    the number of processes, nor on the machine's.
+
+    Args:
+        launcher: trains them elsewhere; by default this machine's processes do, if it takes long.
     """
     tasks = [_Task(number, with_pool) for number in range(data.models)]
+    if launcher is not None:
+        return _train_elsewhere(data, settings, tasks, launcher, progress)
     workers = WorkerTask[_Task, FoldModel](
         _begin_worker, (data, settings), _train_in_worker, lambda task: (task,)
     )
@@ -103,6 +112,32 @@ def train_models(
         found.append(model)
         progress(len(found), len(tasks))
     return found
+
+
+def _train_elsewhere(
+    data: FoldData,
+    settings: FoldTraining,
+    tasks: list[_Task],
+    launcher: Launcher,
+    progress: Progress,
+) -> list[FoldModel]:
+    found: dict[int, FoldModel] = {}
+    progress(0, len(tasks))
+    work = Work(_pair, (data, settings), _train_piece)
+    with closing(launcher.run(work, tasks)) as told:
+        for news in told:
+            require(not news.failure, f"The model of fold {news.place + 1} failed: {news.failure}")
+            found[news.place] = news.told
+            progress(len(found), len(tasks))
+    return [found[place] for place in range(len(tasks))]
+
+
+def _pair(data: FoldData, settings: FoldTraining) -> tuple[FoldData, FoldTraining]:
+    return data, settings
+
+
+def _train_piece(given: tuple[FoldData, FoldTraining], task: _Task, _: Tell) -> FoldModel:
+    return _train(*given, task)
 
 
 def _begin_worker(data: FoldData, settings: FoldTraining) -> None:

@@ -17,7 +17,14 @@ from protofission.system.paths import path_of, paths_of
 from protofission.triage.calibrated_model import DECISIONS
 from protofission.triage.prediction_blocks import PredictionJob
 from protofission.triage.prediction_journal import FinishedRecord, journal_of
-from protofission.triage.prediction_table import Row, format_of, header_of, text_of, write_rows
+from protofission.triage.prediction_table import (
+    Format,
+    Row,
+    format_of,
+    header_of,
+    text_of,
+    write_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -112,13 +119,31 @@ def predict(
             return [row for rows in blocks for row in rows]
     out = path_of(out)
     wanted = format_of(out, form)
-    _check_apart(out, sources)
+    check_apart(out, sources)
     job = PredictionJob.of(path_of(model), sources, processes, allow_download)
+    return write_prediction(job, out, wanted, progress=progress, say=say, force=force)
+
+
+def write_prediction(
+    job: PredictionJob,
+    out: Path,
+    form: Format,
+    *,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    force: bool = False,
+    wait: bool = False,
+) -> PredictionSummary:
+    """Write the rows of a job to a file; the arguments are those of `predict`.
+
+    Args:
+        wait: for another process that is writing the same file.
+    """
     tally = Tally()
-    with journal_of(out) as journal:
+    with journal_of(out, wait=wait) as journal:
         if os.path.lexists(out) and not force and not journal.is_of(job.fingerprint):
             journal.remove_empty()
-            return _finished_before(out, job.fingerprint, wanted, say)
+            return finished_before(out, job.fingerprint, form, say)
         sizes = [span.stop - span.start for span in job.spans]
         others = journal.take_up(job.fingerprint, sizes)
         if others and say is not None:
@@ -130,10 +155,10 @@ def predict(
         with closing(job.rows(journal.blocks, progress)) as blocks:
             for rows in blocks:
                 journal.add(rows)
-        write_rows(out, tally.count(journal.all_rows()), wanted)
+        write_rows(out, tally.count(journal.all_rows()), form)
         done = tally.summary(kept)
         digest, counts = file_digest(out), (done.rows, done.errors, done.decisions)
-        FinishedRecord(job.fingerprint, wanted, digest, *counts).write(out)
+        FinishedRecord(job.fingerprint, form, digest, *counts).write(out)
         journal.remove()
     return done
 
@@ -180,7 +205,7 @@ class Tally:
         return PredictionSummary(self._counts.total(), self._counts[""], decisions, kept)
 
 
-def _finished_before(
+def finished_before(
     out: Path, fingerprint: str, form: str, say: Callable[[str], None] | None
 ) -> PredictionSummary:
     """The counts of an output file that is finished; any other is refused."""
@@ -195,7 +220,7 @@ def _finished_before(
     return PredictionSummary(found.rows, found.errors, found.decisions, found.rows)
 
 
-def _check_apart(out: Path, sources: Sequence[Path]) -> None:
+def check_apart(out: Path, sources: Sequence[Path]) -> None:
     """Refuse a file in the place of a source, or among the images of one."""
     shown, place = printable(str(out)), out.resolve()
     require(not place.is_dir(), f"{shown} is a folder: name a file for the rows.")

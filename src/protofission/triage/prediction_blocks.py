@@ -25,9 +25,8 @@ from protofission.data.image_sets import floats
 from protofission.data.readers.decode import Decoding, decode, quiet_pillow
 from protofission.data.readers.file_listing import content_of
 from protofission.data.readers.image_formats import RefusedError
-from protofission.data.store.manifest import Features, fingerprint
-from protofission.data.store.mapped_arrays import release
-from protofission.data.store.reader import Store
+from protofission.data.store.manifest import fingerprint
+from protofission.data.store.reader import RowReader, Store
 from protofission.models.encoders import Encoder
 from protofission.system.processors import processors
 from protofission.system.worker_processes import (
@@ -55,6 +54,10 @@ MOST_PIXELS = 2**23
 """Most numbers in the decoded images of a block."""
 
 
+MOST_MAPPED = 2**28
+"""Bytes of a store that are held in memory at a time."""
+
+
 @dataclass(frozen=True)
 class PredictionJob:
     """Inputs to predict, the predictor, and the number of processes."""
@@ -79,14 +82,18 @@ class PredictionJob:
         decoders = max(1, processors() // processes - 1)
         predictor = Predictor(bundle_folder, decoders, allow_download)
         job = PredictionJob(predictor, inputs_of(sources), processes)
-        for source in job.inputs.sources:
+        job.check()
+        return job
+
+    def check(self) -> None:
+        """Refuse a store of another encoder than the model's."""
+        for source in self.inputs.sources:
             require(
                 not isinstance(source, StoreRows)
-                or source.encoder == predictor.encoder.fingerprint,
+                or source.encoder == self.predictor.encoder.fingerprint,
                 f"{printable(str(getattr(source, 'folder', '')))} is a store of another encoder "
                 "than the model's: embed the images with the model's encoder, or give the images.",
             )
-        return job
 
     @cached_property
     def spans(self) -> list[Span]:
@@ -151,7 +158,7 @@ class Predictor:
         self.decoding = Decoding(self.encoder.decode, self.encoder.decode)
         self.images = max(1, min(MOST_IMAGES, MOST_PIXELS // int(np.prod(self.decoding.shape))))
         """Most images of a block."""
-        self._stored: dict[tuple[Path, str], Features] = {}
+        self._stored: dict[tuple[Path, str], RowReader] = {}
 
     def rows(self, block: InputBlock) -> list[Row]:
         """Predict the images of a block."""
@@ -179,11 +186,10 @@ class Predictor:
         """Load the features of a block; its store is verified when it is first opened."""
         key = block.folder, block.part
         if key not in self._stored:
-            self._stored[key] = Store.open(block.folder).map_verified_view(block.part, "plain")
-        array = self._stored[key]
-        rows = np.array(array[block.start : block.start + len(block.paths), 0], np.float32)
-        release(array)
-        return torch.from_numpy(rows)
+            store = Store.open(block.folder)
+            self._stored[key] = store.view_rows(block.part, "plain", MOST_MAPPED)
+        places = np.arange(block.start, block.start + len(block.paths))
+        return torch.from_numpy(self._stored[key][places].astype(np.float32))
 
     def _encode(self, files: Sequence[InputFile]) -> tuple[Tensor, dict[int, str]]:
         """Encode files: (readable files, D) features, and by index why the others cannot be read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,9 +15,11 @@ from protofission.data.readers.file_listing import entry_of, list_files
 from protofission.data.readers.image_cache import Entry
 from protofission.data.readers.image_formats import RefusedError
 from protofission.data.readers.image_lists import is_list, read_list
+from protofission.data.readers.remote_files import remote_url
 from protofission.data.store.journal import JOURNAL
 from protofission.data.store.manifest import view_file
 from protofission.data.store.reader import Store
+from protofission.data.store.shards import SHARDS
 
 STORE_BLOCK = 4096
 """Rows of a store in a block."""
@@ -36,7 +38,7 @@ class InputFile(NamedTuple):
     @property
     def place(self) -> Path:
         """The path to read it from."""
-        return Path(self.root, self.path)
+        return Path(self.path) if remote_url(self.path) else Path(self.root, self.path)
 
 
 class StoreBlock(NamedTuple):
@@ -135,6 +137,8 @@ def inputs_of(sources: Sequence[Path]) -> Inputs:
 
 def is_store(path: Path) -> bool:
     """Whether a folder is a store, finished or not; one of its files may be missing."""
+    if os.path.lexists(path / SHARDS):
+        return True
     names = ("manifest.json", JOURNAL, view_file("train", "plain"))
     return sum(os.path.lexists(path / name) for name in names) >= 2
 
@@ -157,14 +161,32 @@ def _files(path: Path) -> Iterator[tuple[InputFile, bytes]]:
         entries |= listing.left_out
         for name in sorted(entries, key=os.fsencode):
             yield _file(os.path.join(path, name) if name else str(path), "", entries[name])
-    elif is_list(path):
-        root = path.parent
-        for name in read_list(path)[0]:
-            yield _file(name, str(root), _entry_or_reason(root, name))
-    elif os.path.lexists(path):
-        yield _file(str(path), "", _entry_or_reason(Path(), str(path)))
     else:
-        raise InputError(f"{printable(str(path))} is not there: name images, folders or lists.")
+        yield from file_inputs(*list_names(path))
+
+
+def list_names(path: Path) -> tuple[str, list[str]]:
+    """List the images of a folder or a list, or name a file; the folder that names are of first.
+
+    Raises:
+        InputError: nothing is there.
+    """
+    if path.is_dir():
+        listing = list_files(path)
+        names = {entry.path for entry in listing.files} | listing.left_out.keys()
+        ordered = sorted(names, key=os.fsencode)
+        return "", [os.path.join(path, name) if name else str(path) for name in ordered]
+    if is_list(path) and remote_url(path) is None:
+        return str(path.parent), read_list(path)[0]
+    if os.path.lexists(path) or remote_url(path) is not None:
+        return "", [remote_url(path) or str(path)]
+    raise InputError(f"{printable(str(path))} is not there: name images, folders or lists.")
+
+
+def file_inputs(root: str, names: Iterable[str]) -> Iterator[tuple[InputFile, bytes]]:
+    """The files of names relative to a folder, each with what is known of its state."""
+    for name in names:
+        yield _file(name, root, _entry_or_reason(Path(root), name))
 
 
 def _entry_or_reason(root: Path, name: str) -> Entry | str:

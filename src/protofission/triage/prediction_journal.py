@@ -121,12 +121,16 @@ class Journal:
 
 
 @contextmanager
-def journal_of(out: Path) -> Iterator[Journal]:
-    """Open the journal of an output file; other processes are refused meanwhile."""
+def journal_of(out: Path, *, wait: bool = False) -> Iterator[Journal]:
+    """Open the journal of an output file; other processes are refused meanwhile.
+
+    Args:
+        wait: for another process that has it open.
+    """
     path = out.with_name(f".{out.name}.rows")
     with _write_errors(out):
         try:
-            file = open_locked(path)
+            file = open_locked(path, wait=wait)
         except BlockingIOError:
             raise InputError(
                 f"Another process is writing {printable(str(out))}: wait for it, or name another "

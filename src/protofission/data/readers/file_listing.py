@@ -10,6 +10,7 @@ from pathlib import Path
 from protofission.core.errors import require
 from protofission.data.readers.image_cache import Entry
 from protofission.data.readers.image_formats import RefusedError
+from protofission.data.readers.remote_files import read_remote, remote_url
 from protofission.system.plain_files import open_plain
 
 
@@ -71,9 +72,13 @@ def list_files(folder: Path) -> Listing:
 def entry_of(folder: Path, path: str) -> Entry:
     """The path, size and time of a regular file.
 
+    Of a file in an object store only the path: asking for each takes as long as reading it.
+
     Raises:
         RefusedError: it is a broken link, or a device or pipe, which may never end.
     """
+    if remote_url(path) is not None:
+        return Entry(path, 0, 0)
     try:
         status = os.stat(folder / path)
     except (OSError, ValueError) as error:
@@ -90,6 +95,9 @@ def content_of(path: Path, byte_limit: int) -> bytes:
     Raises:
         RefusedError: it cannot be opened.
     """
+    url = remote_url(path)
+    if url is not None:
+        return read_remote(url, byte_limit)
     try:
         with open_plain(path) as file:
             # Python allocates what is asked for, so no more is asked for than there is.

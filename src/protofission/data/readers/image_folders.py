@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from protofission.data.readers.image_formats import FORMAT_NAMES, RefusedError
 from protofission.data.readers.image_lists import is_list, read_list
 from protofission.data.readers.image_problems import Report, duplicates_of
 from protofission.data.readers.official_datasets import cache_home
+from protofission.data.readers.remote_files import remote_url
 
 
 def load_folder(
@@ -52,47 +54,85 @@ def load_folder(
     where = Path(folder).expanduser().absolute()
     height, width = height_and_width(size)
     decoding = Decoding(height, width, channels)
-    left_out: dict[str, str] = {}
-    hidden = 0
-    if is_list(where) and not where.is_dir():
-        root = where.parent
-        paths, names = read_list(where, path_column, label_column)
-        entries, labels = _listed_entries(root, paths, names, left_out)
-        classes = check_distinct(class_names) if class_names is not None else None
-    else:
-        root, listing = where, list_files(where)
-        left_out, hidden = listing.left_out, listing.hidden
-        entries, labels = listing.files, [_class_of(entry) for entry in listing.files]
-        classes = (
-            sort_class_names(listing.folders)
-            if class_names is None
-            else check_distinct(class_names)
-        )
-        if not any(labels) or unlabeled:
-            classes = check_distinct(class_names or ())
-        else:
-            for entry, label in zip(entries, labels, strict=True):
-                if label is None:
-                    left_out[entry.path] = "beside the class folders, and so of no class"
-            entries = [e for e in entries if e.path not in left_out]
-            labels = [label for label in labels if label is not None]
-    if unlabeled:
-        labels = [None] * len(entries)
-    places, classes = number_labels(labels, classes)
+    listed = list_images(
+        where,
+        unlabeled=unlabeled,
+        class_names=class_names,
+        path_column=path_column,
+        label_column=label_column,
+    )
+    places, classes = number_labels(listed.labels, listed.class_names)
     store = cache_for(where, cache)
     return decode_and_report(
         str(where),
-        entries,
+        listed.entries,
         places,
         classes,
-        lambda place: content_of(root / entries[place].path, decoding.byte_limit),
+        lambda place: content_of(listed.place(place), decoding.byte_limit),
         decoding,
         store,
-        left_out=left_out,
-        hidden=hidden,
+        left_out=listed.left_out,
+        hidden=listed.hidden,
         workers=workers,
         progress=progress,
     )
+
+
+@dataclass(frozen=True)
+class ListedImages:
+    """Image files with their labels, before they are read."""
+
+    root: Path
+    """The folder that paths are relative to."""
+    entries: Sequence[Entry]
+    labels: Sequence[str | None]
+    class_names: tuple[str, ...] | None
+    """The classes in order; None where the labels tell them."""
+    left_out: dict[str, str]
+    hidden: int = 0
+
+    def place(self, number: int) -> Path:
+        """The path to read an image from."""
+        path = self.entries[number].path
+        return Path(path) if remote_url(path) else self.root / path
+
+
+def list_images(
+    where: Path,
+    *,
+    unlabeled: bool = False,
+    class_names: Sequence[str] | None = None,
+    path_column: str = "path",
+    label_column: str = "label",
+) -> ListedImages:
+    """List the images of a folder or a list; the arguments are those of `load_folder`."""
+    if is_list(where) and not where.is_dir():
+        left_out: dict[str, str] = {}
+        paths, names = read_list(where, path_column, label_column)
+        entries, labels = listed_entries(where.parent, paths, names, left_out)
+        classes = check_distinct(class_names) if class_names is not None else None
+        found = ListedImages(where.parent, entries, labels, classes, left_out)
+    else:
+        found = _list_folder(where, unlabeled, class_names)
+    return replace(found, labels=[None] * len(found.entries)) if unlabeled else found
+
+
+def _list_folder(where: Path, unlabeled: bool, class_names: Sequence[str] | None) -> ListedImages:
+    listing = list_files(where)
+    left_out, entries = listing.left_out, listing.files
+    labels = [_class_of(entry) for entry in entries]
+    classes = (
+        sort_class_names(listing.folders) if class_names is None else check_distinct(class_names)
+    )
+    if not any(labels) or unlabeled:
+        classes = check_distinct(class_names or ())
+    else:
+        for entry, label in zip(entries, labels, strict=True):
+            if label is None:
+                left_out[entry.path] = "beside the class folders, and so of no class"
+        entries = [e for e in entries if e.path not in left_out]
+        labels = [label for label in labels if label is not None]
+    return ListedImages(where, entries, labels, classes, left_out, listing.hidden)
 
 
 def decode_and_report(
@@ -183,9 +223,10 @@ def _report(
     )
 
 
-def _listed_entries(
-    root: Path, paths: list[str], names: list[str | None], left_out: dict[str, str]
+def listed_entries(
+    root: Path, paths: Sequence[str], names: Sequence[str | None], left_out: dict[str, str]
 ) -> tuple[list[Entry], list[str | None]]:
+    """The files of a list that are there, with their labels; reasons of the others by path."""
     entries: list[Entry] = []
     labels: list[str | None] = []
     for path, name in zip(paths, names, strict=True):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
@@ -75,26 +76,32 @@ def _csv(path: Path, path_column: str, label_column: str) -> tuple[list[str], li
 
 
 def _parquet(path: Path, path_column: str, label_column: str) -> tuple[list[str], list[str | None]]:
-    arrow = import_optional("pyarrow", "parquet", str(path))
     parquet = import_optional("pyarrow.parquet", "parquet", str(path))
+    with list_errors(path), open_plain(path) as content, parquet.ParquetFile(content) as file:
+        names = file.schema_arrow.names
+        _check_columns(path, names, path_column, label_column)
+        table = file.read([n for n in (path_column, label_column) if n in names])
+    paths = [text or "" for text in texts_of(path, table, path_column)]
+    if label_column not in table.column_names:
+        return paths, [None] * len(paths)
+    return paths, texts_of(path, table, label_column)
+
+
+@contextmanager
+def list_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of a Parquet file that is none into an InputError."""
+    arrow = import_optional("pyarrow", "parquet", str(path))
     try:
-        with open_plain(path) as content, parquet.ParquetFile(content) as file:
-            names = file.schema_arrow.names
-            _check_columns(path, names, path_column, label_column)
-            table = file.read([n for n in (path_column, label_column) if n in names])
+        yield
     except OSError as error:
         if error.errno is not None:  # from the system, not from the library
             raise
         _no_parquet(path, error)
     except arrow.ArrowException as error:
         _no_parquet(path, error)
-    paths = [text or "" for text in _texts(path, table, path_column)]
-    if label_column not in table.column_names:
-        return paths, [None] * len(paths)
-    return paths, _texts(path, table, label_column)
 
 
-def _texts(path: Path, table: Any, column: str) -> list[str | None]:
+def texts_of(path: Path, table: Any, column: str) -> list[str | None]:
     """The values of a column as texts."""
     try:
         values = table[column].to_pylist()

@@ -4,6 +4,8 @@ manifest.json      its contents, their fingerprints, and the digest of every blo
 train-weak.npy     float16, (images, versions of the view, ...); one for each view of each part
 labels/train.npy   apart from the features: only splits and evaluation open them
 blocks.jsonl       the journal of finished blocks; it replaces a lost manifest
+
+A store in shards has shards.json instead, and such a store in each of its shards.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protofission.core.errors import InputError, printable, require
 from protofission.core.records import ViewName, Views
@@ -31,13 +34,19 @@ from protofission.data.store.manifest import (
     read_store_manifest,
     view_file,
 )
-from protofission.data.store.mapped_arrays import release
+from protofission.data.store.mapped_arrays import MappedRows, release
 from protofission.system.digests import digest
 from protofission.system.json_files import as_type, parse_json
 from protofission.system.plain_files import open_plain, read_plain
 
 MOST_VERIFIED_BYTES = 2**30
 """The size limit of a store's file of labels or of paths."""
+
+
+class RowReader(Protocol):
+    """Reads rows of a view by their numbers."""
+
+    def __getitem__(self, places: NDArray[np.int64], /) -> NDArray[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,11 @@ class Store:
         Raises:
             InputError: there is none, or it is unfinished, cut short or damaged.
         """
+        from protofission.data.store.shards import ShardedStore
+
         where = Path(folder).expanduser()
+        if (sharded := ShardedStore.open_shards(where)) is not None:
+            return sharded
         manifest = read_store_manifest(where)
         if manifest is None:
             raise InputError(f"{printable(str(where))} is not a store: {_MAKE}.")
@@ -91,6 +104,15 @@ class Store:
                 f"{self.folder / name} was edited or damaged at image {start}: {REPAIR}.",
             )
         return array
+
+    def view_rows(self, part: str, view: ViewName, bound: int) -> RowReader:
+        """A reader of rows of a view, image by image and version by version, after a check.
+
+        Args:
+            bound: bytes that are held in memory at a time.
+        """
+        array = self.map_verified_view(part, view)
+        return MappedRows(array.reshape(-1, *array.shape[2:]), bound)
 
     def labeling(self) -> Labeling:
         """The labels of all images, to make a split of."""

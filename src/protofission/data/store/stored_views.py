@@ -13,8 +13,7 @@ from protofission.core.rng import step_rng
 from protofission.data.augment.views import Augmentations, ViewRequest
 from protofission.data.image_sets import TestData, TrainingData, pool_indices
 from protofission.data.splits.split import Split
-from protofission.data.store.mapped_arrays import MappedRows
-from protofission.data.store.reader import Store
+from protofission.data.store.reader import RowReader, Store
 
 MAPPED = 2**29
 """Bytes of one view that are held in memory at a time."""
@@ -26,7 +25,7 @@ class StoredViews(Augmentations):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.first_test = store.plan.parts["train"].rows
-        self._opened: dict[tuple[str, ViewName], MappedRows] = {}
+        self._opened: dict[tuple[str, ViewName], RowReader] = {}
 
     def plain(self, images: Tensor) -> Tensor:
         """(n, ...): the features of the images without augmentation."""
@@ -81,9 +80,7 @@ class StoredViews(Augmentations):
 
     def _part(self, part: str, name: ViewName, rows: Tensor, versions: Tensor) -> Tensor:
         if (part, name) not in self._opened:
-            array = self.store.map_verified_view(part, name)
-            flat = array.reshape(-1, *array.shape[2:])
-            self._opened[part, name] = MappedRows(flat, MAPPED)
+            self._opened[part, name] = self.store.view_rows(part, name, MAPPED)
         count = self.store.plan.parts[part].views[name]
         places = (rows * count + versions).numpy()
         return torch.from_numpy(self._opened[part, name][places])

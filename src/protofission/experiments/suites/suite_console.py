@@ -10,6 +10,7 @@ from rich.progress import Progress, TaskID
 
 from protofission.core.errors import InputError
 from protofission.data.store.manifest import read_store_manifest
+from protofission.data.store.shards import SHARDS
 from protofission.experiments.report.quantities import QUANTITIES
 from protofission.experiments.report.suite_report import write_report
 from protofission.experiments.suite import Run
@@ -20,11 +21,17 @@ from protofission.experiments.suites.time_estimate import Pace, measure_pace
 from protofission.experiments.suites.workers import News, check_stores, perform_runs, threads_of
 from protofission.models.encoders import DEFAULT, find_encoder
 from protofission.system.console import print_line, progress_bars
+from protofission.system.launch.launcher import Launcher
 from protofission.training.run_console import show_embedding
 
 
 def show_suite(
-    plan: SuitePlan, rows: Sequence[str], workers: int, command: str, console: Console
+    plan: SuitePlan,
+    rows: Sequence[str],
+    workers: int,
+    command: str,
+    console: Console,
+    launcher: Launcher | None = None,
 ) -> None:
     """Make the stores that are missing, run what is not finished, and write the report.
 
@@ -32,6 +39,7 @@ def show_suite(
         rows: the rows to run, or none for all; the report shows all of them.
         workers: how many runs are carried out side by side.
         command: the command that the report names.
+        launcher: carries the runs out elsewhere.
 
     Raises:
         InputError: a run failed; the others are finished, and the report is written.
@@ -39,7 +47,7 @@ def show_suite(
     runs = plan.runs_of(rows)
     show_stores(plan.setting, console)
     check_stores(plan.runs)
-    failures = show_runs(runs, workers, console)
+    failures = show_runs(runs, workers, console, launcher)
     written = write_report(
         plan.report,
         plan.suite,
@@ -84,13 +92,15 @@ def show_plan(runs: Sequence[Run], number: int, console: Console) -> None:
     )
 
 
-def show_runs(runs: Sequence[Run], number: int, console: Console) -> list[str]:
+def show_runs(
+    runs: Sequence[Run], number: int, console: Console, launcher: Launcher | None = None
+) -> list[str]:
     """Carry out runs under bars, with a line for each that ends; a sentence for each failure."""
     failures = []
     with progress_bars(console) as progress:
         board = _Board(progress, runs)
         try:
-            with closing(perform_runs(runs, number)) as told:
+            with closing(perform_runs(runs, number, launcher)) as told:
                 for news in told:
                     board.update(news)
                     if not news.ended:
@@ -99,7 +109,7 @@ def show_runs(runs: Sequence[Run], number: int, console: Console) -> list[str]:
                     if news.failure:
                         failures.append(f"{_title(run)}: {news.failure}")
                     print_line(console, f"{_title(run)}: {news.failure or _outcome(run)}")
-        except InputError as refusal:  # a worker is gone; the report shows what there is
+        except InputError as refusal:  # nobody is left to work; the report shows what there is
             failures.append(str(refusal))
     return failures
 
@@ -154,6 +164,8 @@ def show_stores(setting: Setting, console: Console) -> None:
     if setting.tier != "features":
         return
     for dataset in setting.datasets:
+        if (setting.store(dataset) / SHARDS).exists():
+            continue
         manifest = read_store_manifest(setting.store(dataset))
         if manifest is not None and manifest[1] is not None:
             continue

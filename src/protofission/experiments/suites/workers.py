@@ -1,30 +1,25 @@
-"""The runs of a suite by worker processes, side by side: each takes one run at a time."""
+"""The runs of a suite as pieces of work, side by side: a worker takes one run at a time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
-from multiprocessing.queues import Queue
 from pathlib import Path
-from queue import Empty
 
-from protofission.core.errors import InputError, require
+import torch
+
+from protofission.core.errors import require
 from protofission.data.datasets import Data
 from protofission.data.store.reader import Store
 from protofission.data.store.stored_views import StoredViews
 from protofission.experiments.suite import Run
 from protofission.system.distributed import launch_processes
+from protofission.system.launch.launcher import Launcher, Tell, Work
+from protofission.system.launch.local_launcher import LocalLauncher
 from protofission.system.locks import folder_lock
 from protofission.system.processors import processors
-from protofission.system.worker_processes import (
-    initialize_worker,
-    process_start_errors,
-    worker_pool,
-)
 from protofission.training.experiment import Experiment
 from protofission.training.run import perform
 from protofission.training.schedules import number_of_steps
@@ -81,74 +76,49 @@ def threads_of(number: int) -> int:
     return max(1, processors() // number)
 
 
-def perform_runs(runs: Sequence[Run], number: int) -> Generator[News, None, None]:
-    """Carry out the runs that are not finished, by so many processes; yields their news.
+def perform_runs(
+    runs: Sequence[Run], number: int, launcher: Launcher | None = None
+) -> Generator[News, None, None]:
+    """Carry out the runs that are not finished; yields their news.
 
     A run that was interrupted goes on where it was. The failure of one is news, and the others go
     on. Closing the generator ends the processes.
+
+    Args:
+        number: runs at the same time on this machine.
+        launcher: carries them out elsewhere, on one thread each.
     """
     places = [place for place, run in enumerate(runs) if not run.folder.finished]
     if not places:
         return
     number = min(number, len(places))
-    again = "and give the same command again"
-    with process_start_errors(again):
-        told: Queue[News] = get_context("spawn").Queue()
-    with worker_pool(number, _begin, (told, threads_of(number)), again) as submit:
-        waiting = {submit(_carry_out, place, runs[place]) for place in places}
-        while waiting:
-            ended, waiting = wait(waiting, REPORT_EVERY, FIRST_COMPLETED)
-            yield from _waiting_news(told)
-            for future in ended:
-                yield _last_news(future)
+    threads = threads_of(number) if launcher is None else 1
+    launcher = launcher or LocalLauncher(number)
+    work = Work(_begin, (threads,), _carry_out)
+    with closing(launcher.run(work, [runs[place] for place in places])) as told:
+        for news in told:
+            done, steps = (0, 0) if news.ended else news.told
+            yield News(places[news.place], done, steps, news.ended, news.failure)
 
 
-def _waiting_news(told: Queue[News]) -> Iterator[News]:
-    """The news that are in the queue now."""
-    while True:
-        try:
-            yield told.get_nowait()
-        except Empty:
-            return
-
-
-def _last_news(future: Future[News]) -> News:
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        raise InputError(
-            "A process of the suite was killed or ran out of memory: give the same command again, "
-            "with fewer --workers if memory is short. What is finished is kept."
-        ) from None
-
-
-_told: Queue[News] | None = None
 _views: dict[Path, StoredViews] = {}
 """Views of the stores that this process has opened, by folder: each is verified once."""
 
 
-def _begin(told: Queue[News], threads: int) -> None:
-    global _told
-    initialize_worker(threads)
-    _told = told
+def _begin(threads: int) -> None:
+    torch.set_num_threads(threads)
 
 
-def _carry_out(place: int, run: Run) -> News:
-    """Carry out one run in a worker, and return its last news."""
-    assert _told is not None
-    try:
-        with folder_lock(run.folder.path, wait=True):  # until another suite has done with it
-            finished = run.folder.finished
-        if not finished:
-            for news in _news_of(place, run):
-                _told.put(news)
-    except (InputError, OSError, RuntimeError, MemoryError) as error:
-        return News(place, 0, 0, ended=True, failure=" ".join(str(error).split()) or repr(error))
-    return News(place, 0, 0, ended=True)
+def _carry_out(_: None, run: Run, tell: Tell) -> None:
+    """Carry out one run in a worker."""
+    with folder_lock(run.folder.path, wait=True):  # until another suite has done with it
+        finished = run.folder.finished
+    if not finished:
+        _perform(run, tell)
 
 
-def _news_of(place: int, run: Run) -> Iterator[News]:
-    """Perform a run; yields its news now and then."""
+def _perform(run: Run, tell: Tell) -> None:
+    """Perform a run, and tell now and then how many of its steps are done."""
     experiment = run.case.experiment(run.seed)
     experiment.check()
     data = load_run_data(experiment)
@@ -160,7 +130,7 @@ def _news_of(place: int, run: Run) -> Iterator[News]:
     ):
         if time.monotonic() - clock > REPORT_EVERY:
             clock = time.monotonic()
-            yield News(place, moment.report.step + 1, steps)
+            tell((moment.report.step + 1, steps))
 
 
 def load_run_data(experiment: Experiment) -> Data:

@@ -1,0 +1,1 @@
+"""Launchers: who carries out independent pieces of work, on this machine or on a cluster."""

@@ -1,0 +1,191 @@
+"""The protocol of a launcher: pieces of work in, news of them out.
+
+A piece is independent of the others and idempotent: who computes it writes its result, whole or not
+at all, into a folder that all machines see, and only tells about it. So a piece that is carried out
+twice is harmless, and a command that is given again goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from protofission.core.errors import InputError, require
+
+MOST_TRIES = 3
+"""Times that a piece is tried; one that is refused for its input is tried once."""
+LOOK_AGAIN = 0.5
+"""Seconds between two looks at pieces that are under way."""
+
+Tell = Callable[[Any], None]
+"""Sends something small about a piece that is under way; it may come late, or not at all."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The functions that carry out pieces in a worker; they are pickled by name."""
+
+    begin: Callable[..., Any]
+    """Called once in each worker with `arguments`; its result is given to every `run`."""
+    arguments: tuple[Any, ...]
+    run: Callable[[Any, Any, Tell], Any]
+    """Carries out a piece, and returns something small about it."""
+    folder: str = field(default_factory=os.getcwd)
+    """The folder that relative paths are of; every machine sees it."""
+
+
+class PieceNews(NamedTuple):
+    """A report on a piece."""
+
+    place: int
+    """Number of the piece, in the order in which pieces were given."""
+    told: Any = None
+    """Something that the piece tells, or at its end returns."""
+    ended: bool = False
+    failure: str = ""
+    """Reason why the piece cannot be carried out; empty where it was."""
+
+
+class Launcher(Protocol):
+    """Carries out pieces of work by some engine."""
+
+    def run(self, work: Work, pieces: Iterable[Any]) -> Generator[PieceNews, None, None]:
+        """Carry out pieces in any order, and yield news of them; few are held at a time.
+
+        A piece that fails is tried again, up to MOST_TRIES times; then its failure is news, and
+        the others go on. Closing the generator ends what is under way.
+        """
+
+
+class Outcome(NamedTuple):
+    """The end of a try of a piece."""
+
+    value: Any = None
+    failure: str = ""
+    final: bool = False
+    """Whether another try would fail alike."""
+
+
+class Engine(Protocol):
+    """Carries out single tries of pieces."""
+
+    def room(self) -> int:
+        """The number of pieces that may be under way."""
+
+    def submit(self, place: int, piece: Any) -> None:
+        """Begin a try of a piece."""
+
+    def wait(self) -> Iterator[tuple[int, Any]]:
+        """Yield (place, told) and (place, Outcome) of pieces, after at most some LOOK_AGAIN."""
+
+
+def run_pieces(engine: Engine, pieces: Iterable[Any]) -> Generator[PieceNews, None, None]:
+    """Carry out pieces by an engine, with few under way at any time, and failed ones again."""
+    new, again = iter(enumerate(pieces)), deque[tuple[int, Any]]()
+    under_way: dict[int, Any] = {}
+    failed: Counter[int] = Counter()
+    while True:
+        while len(under_way) < max(1, engine.room()):
+            following = again.popleft() if again else next(new, None)
+            if following is None:
+                break
+            place, under_way[place] = following[0], following[1]
+            engine.submit(*following)
+        if not under_way:
+            return
+        for place, told in engine.wait():
+            if place not in under_way:  # late news of a piece that has ended
+                continue
+            if not isinstance(told, Outcome):
+                yield PieceNews(place, told)
+                continue
+            piece = under_way.pop(place)
+            failed[place] += bool(told.failure)
+            if told.failure and not told.final and failed[place] < MOST_TRIES:
+                again.append((place, piece))
+            else:
+                del failed[place]
+                yield PieceNews(place, told.value, ended=True, failure=told.failure)
+
+
+class Worker:
+    """Carries out pieces of one work in a worker process; it begins with the first of them."""
+
+    def __init__(self, work: Work) -> None:
+        self._run = work.run
+        self._refusal = ""
+        try:
+            os.chdir(work.folder)
+            self._state = work.begin(*work.arguments)
+        except InputError as error:
+            self._refusal = _one_line(error)
+        except OSError as error:
+            self._refusal = (
+                f"A worker cannot begin ({error}): every machine must see the folder of this "
+                f"command, {work.folder}, and have the same packages."
+            )
+
+    def carry_out(self, piece: Any, tell: Tell) -> Outcome:
+        """Try a piece; an error becomes the reason of a failure."""
+        if self._refusal:
+            return Outcome(failure=self._refusal, final=True)
+        try:
+            return Outcome(self._run(self._state, piece, tell))
+        except InputError as error:
+            return Outcome(failure=_one_line(error), final=True)
+        except Exception as error:
+            return Outcome(failure=_one_line(error))
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
+
+
+def find_launcher(on: str, processes: int | None = None) -> Launcher:
+    """The launcher of a name.
+
+    Args:
+        on: `local`, `ray` for a Ray cluster that is started for the command, `ray://HOST:PORT` or
+            `auto` for one that runs, `slurm` or `slurm:PARTITION`.
+        processes: pieces at the same time; by default one for each processor of this machine or of
+            the cluster.
+    """
+    require(
+        processes is None or 1 <= processes <= 100_000,
+        f"processes = {processes} must be between 1 and 100000.",
+    )
+    if on == "local":
+        from protofission.system.launch.local_launcher import LocalLauncher
+        from protofission.system.processors import processors
+
+        return LocalLauncher(processes or processors())
+    if on in ("ray", "auto") or on.startswith("ray://"):
+        from protofission.system.launch.ray_launcher import RayLauncher
+
+        return RayLauncher(on, processes)
+    if on == "slurm" or on.startswith("slurm:"):
+        from protofission.system.launch.slurm_launcher import SlurmLauncher
+
+        return SlurmLauncher(on.partition(":")[2], processes)
+    raise InputError(
+        f"on = {on!r} is not known: give local, ray, ray://HOST:PORT, auto, slurm or "
+        "slurm:PARTITION."
+    )
+
+
+def check_failures(failures: list[str], total: int, what: str) -> None:
+    """Refuse to go on after pieces that failed.
+
+    Args:
+        failures: a sentence for each.
+        what: the pieces, as a plural.
+    """
+    if failures:
+        raise InputError(
+            f"{len(failures)} of {total:,} {what} failed. The first: {failures[0]} What is "
+            "finished is kept; the same command tries the others again."
+        )

@@ -1,0 +1,173 @@
+"""Pieces of work as tasks of a Ray cluster.
+
+Tasks, not a pool of actors: Ray queues a task until a processor is free, so that nothing starves,
+whatever the number of pieces and processors. A process of the cluster keeps what `Work.begin` made
+for the tasks that follow. Tries are counted by us, so Ray retries nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from protofission.core.errors import InputError, printable
+from protofission.system.launch.launcher import (
+    LOOK_AGAIN,
+    Outcome,
+    PieceNews,
+    Work,
+    Worker,
+    run_pieces,
+)
+from protofission.system.optional_libraries import import_optional
+from protofission.system.processors import processors
+
+
+@dataclass(frozen=True)
+class RayLauncher:
+    """Carries out pieces on a Ray cluster; every machine of it has this package.
+
+    Args:
+        on: `ray` for a cluster that is started for the command on this machine, `auto` for one that
+            runs here, `ray://HOST:PORT` for one that runs elsewhere.
+        processes: most pieces at the same time; by default as many as there are processors.
+        gpus: accelerators of a piece.
+    """
+
+    on: str
+    processes: int | None = None
+    gpus: int = 0
+
+    def run(self, work: Work, pieces: Iterable[Any]) -> Generator[PieceNews, None, None]:
+        """As `Launcher.run`."""
+        with ray_cluster(self.on, self.processes) as ray:
+            try:
+                yield from run_pieces(_Tasks(ray, work, self.processes, self.gpus), pieces)
+            except ray.exceptions.RaySystemError as error:
+                raise InputError(
+                    f"The Ray cluster is gone ({_first_line(error)}): start it, and give the same "
+                    "command again, it goes on."
+                ) from None
+
+
+@contextmanager
+def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
+    """Connect to a Ray cluster, or start one for the block; yields the module ray.
+
+    A cluster of our own wants a token, which only its processes know, and reports nothing.
+    """
+    own = on == "ray"
+    if own:
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        os.environ |= {name: os.environ.get(name, value) for name, value in token.items()}
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    ray = import_optional("ray", "ray", f"--on {printable(on)}")
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    stop = signal.getsignal(signal.SIGTERM)
+    try:
+        if own:
+            ray.init(
+                num_cpus=processes or processors(),
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                **quiet,
+            )
+        else:
+            ray.init(address=on, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        raise InputError(
+            f"--on {printable(on)} finds no Ray cluster ({_first_line(error)}): start one with "
+            "`ray start --head`, give its address, or --on ray for one of this command alone."
+        ) from None
+    finally:
+        with suppress(ValueError):  # outside the main thread Ray has set none
+            signal.signal(signal.SIGTERM, stop)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+class _Tasks:
+    def __init__(self, ray: Any, work: Work, limit: int | None, gpus: int) -> None:
+        self._ray, self._limit = ray, limit
+        self._work = ray.put(work)
+        self._key = secrets.token_hex(8)
+        remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, scheduling_strategy="SPREAD")
+        self._task = remote(_carry_out)
+        self._board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
+        self._places: dict[Any, int] = {}
+        self._looked = time.monotonic()
+
+    def room(self) -> int:
+        """As many as are wanted, or two for each processor of the cluster."""
+        if self._limit is not None:
+            return self._limit
+        return 2 * int(self._ray.cluster_resources().get("CPU", 1))
+
+    def submit(self, place: int, piece: Any) -> None:
+        """Begin a try of a piece."""
+        task = self._task.remote(self._key, [self._work], self._board, place, piece)
+        self._places[task] = place
+
+    def wait(self) -> Iterator[tuple[int, Any]]:
+        """Yield what pieces tell, and their outcomes."""
+        ended, _ = self._ray.wait(list(self._places), num_returns=1, timeout=LOOK_AGAIN)
+        if time.monotonic() - self._looked > LOOK_AGAIN:
+            self._looked = time.monotonic()
+            with suppress(self._ray.exceptions.RayError):  # the board's machine may be gone
+                yield from self._ray.get(self._board.take.remote(), timeout=LOOK_AGAIN)
+        for task in ended:
+            place = self._places.pop(task)
+            try:
+                yield place, self._ray.get(task)
+            except self._ray.exceptions.RayError as error:
+                yield place, Outcome(failure=f"A process or machine was lost: {_first_line(error)}")
+
+
+class _Board:
+    """An actor with what pieces tell."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, Any] = {}
+
+    def tell(self, place: int, told: Any) -> None:
+        """Put down the newest of a piece."""
+        self._told[place] = told
+
+    def take(self) -> list[tuple[int, Any]]:
+        """Take all that was put down."""
+        found, self._told = self._told, {}
+        return list(found.items())
+
+
+_begun: tuple[str, Worker] | None = None
+"""The worker of this process of the cluster, and the key of its work."""
+
+
+def _carry_out(key: str, work: list[Any], board: Any, place: int, piece: Any) -> Outcome:
+    global _begun
+    if _begun is None or _begun[0] != key:
+        ray = import_optional("ray", "ray", "--on ray")
+        _begun = key, Worker(ray.get(work[0]))
+    clock = 0.0
+
+    def tell(told: Any) -> None:
+        nonlocal clock
+        if time.monotonic() - clock > LOOK_AGAIN:
+            clock = time.monotonic()
+            board.tell.remote(place, told)
+
+    return _begun[1].carry_out(piece, tell)
+
+
+def _first_line(error: BaseException) -> str:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return printable(line[:200]).rstrip(".")
