@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from protofission.core.errors import quoted, require
+from protofission.core.errors import InputError, quoted, require
 
 LONGEST_NAME = 100
 """Most characters of a name."""
@@ -46,6 +46,17 @@ def check_images(images: tuple[int, ...]) -> None:
         low >= 0 and high < LARGEST_ROW,
         f"There is no image {low if low < 0 else high}: give row numbers from 0 on.",
     )
+
+
+def check_classes(classes: tuple[int, ...], images: int, least: int) -> None:
+    """Refuse a list that is not of one class for each image, or of ids below the least."""
+    require(
+        len(classes) == images,
+        f"classes names {len(classes):,} for {images:,} images: give one for each.",
+    )
+    wrong = [one for one in set(classes) if not least <= one < LARGEST_ROW]
+    if wrong:
+        raise InputError(f"classes names {wrong[0]}, which is no class: give ids, or {least}.")
 
 
 def check_members(images: tuple[int, ...] | None) -> None:

@@ -16,6 +16,7 @@ from protofission.system.json_files import as_type
 from protofission.triage.workbench.action_checks import (
     LARGEST_ROW,
     MOST_GROUPS_OF_ACTION,
+    check_classes,
     check_images,
     check_members,
     check_merge,
@@ -58,13 +59,7 @@ class LabelEach:
 
     def __post_init__(self) -> None:
         check_images(self.images)
-        count, wanted = len(self.classes), len(self.images)
-        require(
-            count == wanted, f"classes names {count:,} for {wanted:,} images: give one for each."
-        )
-        wrong = [one for one in set(self.classes) if not NONE <= one < LARGEST_ROW]
-        if wrong:
-            raise InputError(f"classes names {wrong[0]}, which is no class: give ids, or {NONE}.")
+        check_classes(self.classes, len(self.images), NONE)
 
 
 @dataclass(frozen=True)
