@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, get_args, get_origin
 
 from protofission.core.errors import InputError, quoted, require
 
@@ -74,6 +75,23 @@ def check_merge(what: str, merged: Iterable[int], into: int) -> None:
     )
     require(len(set(own)) == len(own), f"{what} names one twice: name it once.")
     require(into not in own, f"{what} names {into}, into which they are merged: leave it out.")
+
+
+def quick_check(wanted: Any) -> Callable[[Any], bool]:
+    """Make a quick check of a field's JSON value; what it does not pass is looked at closely."""
+    if wanted in (int, str):
+        return lambda value: type(value) is wanted
+    if wanted == tuple[int, ...] | None:
+        return lambda value: (
+            value is None or (type(value) is list and {int} == set(map(type, value)))
+        )
+    if wanted == int | None:
+        return lambda value: value is None or type(value) is int
+    if wanted == tuple[int, ...]:
+        return lambda value: type(value) is list and set(map(type, value)) <= {int}
+    if get_origin(wanted) is Literal:
+        return lambda value: type(value) is str and value in get_args(wanted)
+    return lambda value: False
 
 
 def _is_plain(character: str) -> bool:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
 from protofission.core.errors import InputError, field_types, require, unknown
 from protofission.system.json_files import as_type
@@ -21,6 +20,7 @@ from protofission.triage.workbench.action_checks import (
     check_members,
     check_merge,
     check_name,
+    quick_check,
 )
 
 NONE = -1
@@ -372,25 +372,8 @@ def action_text(action: Action) -> tuple[str, str]:
 _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-def _quick_check(wanted: Any) -> Callable[[Any], bool]:
-    """A check of a field that takes no time; what it does not pass is looked at closely."""
-    if wanted in (int, str):
-        return lambda value: type(value) is wanted
-    if wanted == tuple[int, ...] | None:
-        return lambda value: (
-            value is None or (type(value) is list and {int} == set(map(type, value)))
-        )
-    if wanted == int | None:
-        return lambda value: value is None or type(value) is int
-    if wanted == tuple[int, ...]:
-        return lambda value: type(value) is list and set(map(type, value)) <= {int}
-    if get_origin(wanted) is Literal:
-        return lambda value: type(value) is str and value in get_args(wanted)
-    return lambda value: False
-
-
 _QUICK_CHECKS = {
-    kind: {name: _quick_check(wanted) for name, wanted in field_types(own).items()}
+    kind: {name: quick_check(wanted) for name, wanted in field_types(own).items()}
     for kind, own in ACTIONS.items()
 }
 _DEFAULTS = {
