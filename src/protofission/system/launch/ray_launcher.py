@@ -74,6 +74,7 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
     try:
         if own:
             ray.init(
+                address="local",  # also where another cluster runs on this machine
                 num_cpus=processes or processors(),
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",
@@ -82,6 +83,11 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
         else:
             ray.init(address=on, **quiet)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        if own:
+            raise InputError(
+                f"Ray cannot be started ({_first_line(error)}): make room in memory and in /tmp, "
+                "or give --on local."
+            ) from None
         raise InputError(
             f"--on {printable(on)} finds no Ray cluster ({_first_line(error)}): start one with "
             "`ray start --head`, give its address, or --on ray for one of this command alone."
