@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import sys
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -60,10 +61,11 @@ class RayLauncher:
 def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
     """Connect to a Ray cluster, or start one for the block; yields the module ray.
 
-    A cluster of our own wants a token, which only its processes know, and reports nothing.
+    A cluster of our own wants a token, which only its processes know, and reports nothing; in a
+    program that has imported ray before, it is as that program has set it.
     """
     own = on == "ray"
-    if own:
+    if own and "ray" not in sys.modules:  # which reads them when it is imported
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ |= {name: os.environ.get(name, value) for name, value in token.items()}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
