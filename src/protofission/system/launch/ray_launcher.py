@@ -20,8 +20,8 @@ from typing import Any
 from protofission.core.errors import InputError, printable
 from protofission.system.launch.launcher import (
     LOOK_AGAIN,
-    Outcome,
     PieceNews,
+    PieceOutcome,
     Work,
     Worker,
     run_pieces,
@@ -137,7 +137,10 @@ class _Tasks:
             try:
                 yield place, self._ray.get(task)
             except self._ray.exceptions.RayError as error:
-                yield place, Outcome(failure=f"A process or machine was lost: {_first_line(error)}")
+                yield (
+                    place,
+                    PieceOutcome(failure=f"A process or machine was lost: {_first_line(error)}"),
+                )
 
 
 class _Board:
@@ -160,7 +163,7 @@ _begun: tuple[str, Worker] | None = None
 """The worker of this process of the cluster, and the key of its work."""
 
 
-def _carry_out(key: str, work: list[Any], board: Any, place: int, piece: Any) -> Outcome:
+def _carry_out(key: str, work: list[Any], board: Any, place: int, piece: Any) -> PieceOutcome:
     global _begun
     if _begun is None or _begun[0] != key:
         ray = import_optional("ray", "ray", "--on ray")
