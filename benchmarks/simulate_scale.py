@@ -5,8 +5,8 @@
 Workers take shards one after another. The speed of each is drawn around the mean, some are slow all
 the time; a worker is lost at random and another takes its place after a while. What a lost worker
 had finished of its shard is kept up to the last block, as our journals keep it; `whole` shows what
-it would be without journals. The launcher is restarted now and then: then all shards under way are
-begun again from their last block. Nothing is computed; the seed makes it repeatable.
+it would be without journals. The launcher is restarted now and then, and every worker with it: half
+a block, or half a shard, of each is lost on average. The seed makes it repeatable.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def simulate(
     restart: float,
     overhead: float,
     slow: float,
+    launcher: float,
     seed: int,
 ) -> tuple[float, float, int]:
     """Hours until the end, the share of images computed twice, and the number of losses.
@@ -41,6 +42,7 @@ def simulate(
         restart: seconds until a lost worker is replaced.
         overhead: seconds that a shard takes besides its images.
         slow: share of workers at a quarter of the speed.
+        launcher: hours between two restarts of the launcher, at which every worker stops.
     """
     random = np.random.default_rng(seed)
     speed = rate * random.lognormal(0.0, 0.15, workers)
@@ -52,9 +54,10 @@ def simulate(
     end = 0.0
     while left or again:
         clock, worker = heapq.heappop(free)
-        size = again.pop() if again else shard
-        if size == shard and left and not again:
-            left -= 1
+        if again:
+            size = again.pop()
+        else:
+            size, left = shard, left - 1
         seconds = overhead + size / speed[worker]
         lost_at = random.exponential(3600 / failures) if failures else np.inf
         if lost_at < seconds:
@@ -68,7 +71,10 @@ def simulate(
         else:
             heapq.heappush(free, (clock + seconds, worker))
             end = max(end, clock + seconds)
-    return end / 3600, repeated / images, losses
+    restarts = int(end / 3600 / launcher) if launcher else 0
+    lost = BLOCK / 2 if kept else shard / 2
+    hours = end / 3600 + restarts * (restart + lost / rate) / 3600
+    return hours, (repeated + restarts * workers * lost) / images, losses
 
 
 def main() -> None:
@@ -80,6 +86,7 @@ def main() -> None:
     options.add_argument("--restart", type=float, default=120.0)
     options.add_argument("--overhead", type=float, default=2.0)
     options.add_argument("--slow", type=float, default=0.01)
+    options.add_argument("--launcher", type=float, default=6.0, help="hours between restarts")
     options.add_argument("--seeds", type=int, default=3)
     given = options.parse_args()
     ideal = given.images / given.workers / given.rate / 3600
@@ -96,7 +103,7 @@ def main() -> None:
                     simulate(
                         given.images, given.workers, given.rate, shard, kept=kept,
                         failures=given.failures, restart=given.restart, overhead=given.overhead,
-                        slow=given.slow, seed=seed,
+                        slow=given.slow, launcher=given.launcher, seed=seed,
                     )
                     for seed in range(given.seeds)
                 ],

@@ -2,7 +2,6 @@
 
 import json
 import os
-import queue
 import re
 import shlex
 import shutil
@@ -25,7 +24,7 @@ from protofission.experiments.suites import SUITES, Setting, Suite, find_suite, 
 from protofission.experiments.suites import workers as suite_work
 from protofission.experiments.suites.from_runs import run_folders, suite_of_runs
 from protofission.experiments.suites.time_estimate import measure_pace
-from protofission.experiments.suites.workers import News, check_stores, perform_runs
+from protofission.experiments.suites.workers import check_stores, perform_runs
 from protofission.experiments.suites.yaml_suite import YamlSuite
 from protofission.methods import METHODS
 from protofission.training.command import command_of_run
@@ -136,13 +135,16 @@ def test_the_time_of_a_run_is_taken_from_its_steps(tmp_path: Path):
     assert not (tmp_path / "runs").exists()  # nothing is left behind
 
 
-def test_a_run_that_another_suite_has_finished_meanwhile_is_no_failure(tmp_path, monkeypatch):
+def test_a_run_that_another_suite_has_finished_meanwhile_is_no_failure(tmp_path: Path):
     store = made(tmp_path / "s").folder
     (run,) = small(store, "orca").runs(tmp_path / "runs", [0])
-    monkeypatch.setattr(suite_work, "_told", queue.SimpleQueue())
-    assert suite_work._carry_out(0, run) == News(0, 0, 0, ended=True)
+    told: list[tuple[int, int]] = []
+    suite_work._carry_out(None, run, told.append)
+    assert told
     before = {path: path.read_bytes() for path in run.folder.files()}
-    assert suite_work._carry_out(0, run) == News(0, 0, 0, ended=True)
+    told.clear()
+    suite_work._carry_out(None, run, told.append)
+    assert told == []
     assert {path: path.read_bytes() for path in run.folder.files()} == before
 
 

@@ -56,14 +56,12 @@ def embed(
 ) -> None:
     """Compute the features of images and of their augmented views, once, into a store.
 
-    Any method then trains on the store in minutes. An embedding that was stopped or killed goes on
-    where it was with the same command; its bytes do not depend on the number of processes.
+    Any method then trains on the store in minutes. Stopped or killed, it goes on with the same
+    command; its bytes do not depend on the number of processes.
 
     For example:
 
         protofission embed cifar10 --out stores/cifar10
-        protofission embed photos/ --out stores/photos --quality best
-        protofission embed cifar10 --encoder simclr-cifar10 --out stores/own
         protofission embed photos/ --encoder ~/models/clip-vit-base --out stores/clip
         protofission embed list.parquet --out stores/many --on ray://head:10001
         protofission train orca+pf --store stores/cifar10 --out runs/pf
@@ -71,8 +69,7 @@ def embed(
     Parameters
     ----------
     data
-        A data set by name, a folder with class subfolders or of images alone, or a CSV or Parquet
-        list.
+        A data set by name, a folder, with class subfolders or without, or a CSV or Parquet list.
     out
         The folder of the store.
     encoder
@@ -89,14 +86,11 @@ def embed(
     seed
         Seed of the random views.
     processes
-        Number of processes; by default one per processor, of this machine or of the cluster.
+        Number of processes; by default one per processor.
     on
-        Machines that compute: local; ray, for a Ray cluster that is started for this command; auto
-        or ray://HOST:PORT, for one that runs; slurm or slurm:PARTITION. Other than local makes a
-        store in shards.
+        Machines that compute: local, ray, auto, ray://HOST:PORT, slurm or slurm:PARTITION.
     shard
-        Images of a shard, a multiple of 256: makes a store in shards, which several machines can
-        write at once; by default 4096 with --on.
+        Images of each shard of a store in shards, which other machines than local make.
     accelerator
         Device to compute on; by default the best available.
     set_

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -51,15 +52,13 @@ def fit(
 ) -> None:
     """Fit a model to two folders; write it, a triage of the pool and a page.
 
-    Checks the images, computes features once, trains a model for each fold of the labels and one
-    without the pool, keeps the better ones, and sets a threshold that keeps a stated share of known
-    images: for a thousand, a minute or two on two cores. Stopped, the same command goes on.
+    Checks the images, computes features once, trains models with and without the pool, keeps the
+    better ones, and sets a threshold: for a thousand, a minute or two. Stopped, it goes on.
 
     For example:
 
         protofission fit labeled/ pool/ --out model
-        protofission fit labeled/ pool/ --out model --discover auto
-        protofission fit labels.csv pool/ --out model --keep 0.99 --quality best
+        protofission fit labels.csv pool/ --out model --keep 0.99 --discover auto
 
     Parameters
     ----------
@@ -78,8 +77,7 @@ def fit(
     encoder
         As in `protofission embed`; a hub name is downloaded. By default the one of the quality.
     quality
-        fast (efficientnet-lite0 at up to 128 px), good (the default: lite2 at up to 224) or best
-        (lite2 at up to 256): at these sizes an image takes 1, 4 and 6 units of time.
+        As in `protofission embed`: fast, good (the default) or best.
     folds
         Folds of the labels; with 1, a part of them is held out instead.
     steps
@@ -89,10 +87,9 @@ def fit(
     processes
         Number of processes that compute features; by default one per processor.
     on
-        Machines that train the models of folds: local; ray, for a Ray cluster that is started for
-        this command; auto or ray://HOST:PORT, for one that runs; slurm or slurm:PARTITION.
+        Machines that train the folds: local, ray, auto, ray://HOST:PORT, slurm or slurm:PARTITION.
     no_features
-        Do not keep features and the list of images in the model; the workbench needs them.
+        Do not keep features and the list of images, which the workbench needs, in the model.
     set_
         option=value of the encoder, such as size=128; by default the images set the size.
     """
@@ -101,11 +98,9 @@ def fit(
     from protofission.triage.fit import fit as fit_folders
     from protofission.triage.fit_options import FitOptions
 
+    options = FitOptions(keep, discover, prototypes, folds, steps=steps, seed=seed)
     fit_folders(
-        labeled,
-        unlabeled,
-        out,
-        FitOptions(keep, discover, prototypes, folds, steps=steps, seed=seed),
+        *(labeled, unlabeled, out, options),
         encoder=encoder,
         quality=quality,
         encoder_options=set_,
@@ -154,10 +149,9 @@ def predict(
     format
         Format of the rows; by default that of the file's suffix.
     processes
-        Number of processes; by default one per processor, of this machine or of the cluster.
+        Number of processes; by default one per processor.
     on
-        Machines that predict: local; ray, for a Ray cluster that is started for this command; auto
-        or ray://HOST:PORT, for one that runs; slurm or slurm:PARTITION.
+        Machines that predict: local, ray, auto, ray://HOST:PORT, slurm or slurm:PARTITION.
     shard
         Write a folder of shards, each with the rows of so many images, instead of a file.
     allow_download
@@ -178,40 +172,20 @@ def predict(
     console = Console(stderr=True)
     number = processors() if processes is None else processes
     with progress_bar(console, "predicting") as progress:
+        shown: Any = {"progress": progress, "say": partial(print_line, console)}
         if on != "local" or shard is not None:
-            summary = predict_in_shards(
-                model,
-                images,
-                out or _need_out(),
-                format,
-                launcher=find_launcher(on, processes),
-                shard=shard,
-                progress=progress,
-                say=lambda sentence: print_line(console, sentence),
-                force=force,
-            )
+            launcher, place = find_launcher(on, processes), out or _need_out()
+            shown |= {"launcher": launcher, "shard": shard, "force": force}
+            summary = predict_in_shards(model, images, place, format, **shown)
         elif out is None:
+            stream, download = sys.stdout.buffer, allow_download
             summary = predict_to(
-                sys.stdout.buffer,
-                model,
-                images,
-                format,
-                processes=number,
-                progress=progress,
-                allow_download=allow_download,
-            )
+                stream, model, images, format,
+                processes=number, progress=progress, allow_download=download,
+            )  # fmt: skip
         else:
-            summary = predict_images(
-                model,
-                images,
-                out,
-                format,
-                processes=number,
-                progress=progress,
-                say=lambda sentence: print_line(console, sentence),
-                allow_download=allow_download,
-                force=force,
-            )
+            shown |= {"processes": number, "allow_download": allow_download, "force": force}
+            summary = predict_images(model, images, out, format, **shown)
     print_line(console, summary.sentence())
 
 

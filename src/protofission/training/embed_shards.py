@@ -282,7 +282,7 @@ def _embed_piece(begun: _Begun, piece: EmbedPiece, tell: Tell) -> FinishedShard:
 
 
 def _finished(folder: Path, inputs: str) -> FinishedShard | None:
-    """What a finished shard of these inputs holds; None if it is not finished, or damaged."""
+    """The rows and fingerprint of a finished shard; None if it is not finished, or damaged."""
     try:
         if read_json(folder / INPUTS, dict[str, str]) != {"inputs": inputs}:
             return None

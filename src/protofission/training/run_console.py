@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -134,8 +136,7 @@ def show_embedding(
         views: a name of VIEWS, if not the data set's usual one.
         folder: where the files of a named data set are, if not at the usual places.
         seed: of the random views.
-        processes: how many compute; by default as many as there are processors, one on an
-            accelerator.
+        processes: how many compute; by default one a processor, one on an accelerator.
         device: where to compute, by default on the CPU.
         on: the machines that compute, as `find_launcher` takes it.
         shard: images of a shard, for a store in shards.
@@ -158,32 +159,21 @@ def show_embedding(
     else:
         fetch(encoder)
         encoder = with_engine_of(out, encoder)
-    loaded = encoder.load(device)
-    begun = time.monotonic()
+    loaded, begun = encoder.load(device), time.monotonic()
+    place = None if folder is None else str(folder)
     if launcher is not None:
+        shared: Any = {"launcher": launcher, "shard": shard, "views": views, "seed": seed}
         with progress_bar(console, f"embedding {printable(source)}") as progress:
-            store = embed_in_shards(
-                source,
-                encoder,
-                out,
-                counts,
-                launcher=launcher,
-                shard=shard,
-                views=views,
-                data_folder=None if folder is None else str(folder),
-                seed=seed,
-                encoder=loaded,
-                progress=progress,
-                say=lambda sentence: print_line(console, sentence),
-            )
+            shared |= {"data_folder": place, "progress": progress}
+            shared |= {"encoder": loaded, "say": partial(print_line, console)}
+            store = embed_in_shards(source, encoder, out, counts, **shared)
         _print_store(store, begun, console)
         return store
     with progress_bar(console, f"reading {printable(source)}", "files") as progress:
-        images = images_of(source, loaded.decode, None if folder is None else str(folder), progress)
+        images = images_of(source, loaded.decode, place, progress)
     if images.report is not None:
         for text in images.report.lines():
             print_line(console, text)
-    begun = time.monotonic()
     with progress_bar(console, f"embedding {images.name}") as progress:
         store = embed(
             images,

@@ -37,7 +37,7 @@ class ShardedPlan:
     """The plan of a store in shards: all that its bytes depend on, but for the pixels."""
 
     name: str
-    """Of the data set."""
+    """Name of the data set."""
     inputs: str
     """Fingerprint of the images as they are listed."""
     images: dict[str, int]

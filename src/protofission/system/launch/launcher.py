@@ -60,7 +60,7 @@ class Launcher(Protocol):
         """
 
 
-class Outcome(NamedTuple):
+class PieceOutcome(NamedTuple):
     """The end of a try of a piece."""
 
     value: Any = None
@@ -79,7 +79,7 @@ class Engine(Protocol):
         """Begin a try of a piece."""
 
     def wait(self) -> Iterator[tuple[int, Any]]:
-        """Yield (place, told) and (place, Outcome) of pieces, after at most some LOOK_AGAIN."""
+        """Yield (place, told) and (place, PieceOutcome), after some LOOK_AGAIN at most."""
 
 
 def run_pieces(engine: Engine, pieces: Iterable[Any]) -> Generator[PieceNews, None, None]:
@@ -99,7 +99,7 @@ def run_pieces(engine: Engine, pieces: Iterable[Any]) -> Generator[PieceNews, No
         for place, told in engine.wait():
             if place not in under_way:  # late news of a piece that has ended
                 continue
-            if not isinstance(told, Outcome):
+            if not isinstance(told, PieceOutcome):
                 yield PieceNews(place, told)
                 continue
             piece = under_way.pop(place)
@@ -128,16 +128,16 @@ class Worker:
                 f"command, {work.folder}, and have the same packages."
             )
 
-    def carry_out(self, piece: Any, tell: Tell) -> Outcome:
+    def carry_out(self, piece: Any, tell: Tell) -> PieceOutcome:
         """Try a piece; an error becomes the reason of a failure."""
         if self._refusal:
-            return Outcome(failure=self._refusal, final=True)
+            return PieceOutcome(failure=self._refusal, final=True)
         try:
-            return Outcome(self._run(self._state, piece, tell))
+            return PieceOutcome(self._run(self._state, piece, tell))
         except InputError as error:
-            return Outcome(failure=_one_line(error), final=True)
+            return PieceOutcome(failure=_one_line(error), final=True)
         except Exception as error:
-            return Outcome(failure=_one_line(error))
+            return PieceOutcome(failure=_one_line(error))
 
 
 def _one_line(error: Exception) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 
 from protofission.system.launch.launcher import (
     LOOK_AGAIN,
-    Outcome,
     PieceNews,
+    PieceOutcome,
     Work,
     Worker,
     run_pieces,
@@ -49,8 +49,8 @@ class _Pool:
 
     def __init__(self, processes: int, work: Work, opened: ExitStack) -> None:
         self._processes, self._work, self._opened = processes, work, opened
-        self._submit: Callable[..., Future[Outcome]] | None = None
-        self._places: dict[Future[Outcome], int] = {}
+        self._submit: Callable[..., Future[PieceOutcome]] | None = None
+        self._places: dict[Future[PieceOutcome], int] = {}
         with process_start_errors(_REMEDY):
             self._told: Queue[tuple[int, Any]] = get_context("spawn").Queue()
 
@@ -68,7 +68,7 @@ class _Pool:
         try:
             self._places[self._submit(_carry_out, place, piece)] = place
         except BrokenProcessPool as error:
-            lost: Future[Outcome] = Future()
+            lost: Future[PieceOutcome] = Future()
             lost.set_exception(error)
             self._places[lost] = place
 
@@ -81,7 +81,7 @@ class _Pool:
             try:
                 outcome = future.result()
             except BrokenProcessPool:
-                outcome = Outcome(failure=KILLED)
+                outcome = PieceOutcome(failure=KILLED)
                 self._opened.close()
                 self._submit = None
             yield place, outcome
@@ -105,7 +105,7 @@ def _begin(told: Queue[tuple[int, Any]], work: Work) -> None:
     _worker, _queue = Worker(work), told
 
 
-def _carry_out(place: int, piece: Any) -> Outcome:
+def _carry_out(place: int, piece: Any) -> PieceOutcome:
     worker, queue = _worker, _queue
     assert worker is not None
     assert queue is not None

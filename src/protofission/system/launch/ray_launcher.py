@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import sys
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,8 +20,8 @@ from typing import Any
 from protofission.core.errors import InputError, printable
 from protofission.system.launch.launcher import (
     LOOK_AGAIN,
-    Outcome,
     PieceNews,
+    PieceOutcome,
     Work,
     Worker,
     run_pieces,
@@ -60,10 +61,11 @@ class RayLauncher:
 def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
     """Connect to a Ray cluster, or start one for the block; yields the module ray.
 
-    A cluster of our own wants a token, which only its processes know, and reports nothing.
+    A cluster of our own wants a token, which only its processes know, and reports nothing; in a
+    program that has imported ray before, it is as that program has set it.
     """
     own = on == "ray"
-    if own:
+    if own and "ray" not in sys.modules:  # which reads them when it is imported
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ |= {name: os.environ.get(name, value) for name, value in token.items()}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -74,6 +76,7 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
     try:
         if own:
             ray.init(
+                address="local",  # also where another cluster runs on this machine
                 num_cpus=processes or processors(),
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",
@@ -82,6 +85,11 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
         else:
             ray.init(address=on, **quiet)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        if own:
+            raise InputError(
+                f"Ray cannot be started ({_first_line(error)}): make room in memory and in /tmp, "
+                "or give --on local."
+            ) from None
         raise InputError(
             f"--on {printable(on)} finds no Ray cluster ({_first_line(error)}): start one with "
             "`ray start --head`, give its address, or --on ray for one of this command alone."
@@ -129,7 +137,10 @@ class _Tasks:
             try:
                 yield place, self._ray.get(task)
             except self._ray.exceptions.RayError as error:
-                yield place, Outcome(failure=f"A process or machine was lost: {_first_line(error)}")
+                yield (
+                    place,
+                    PieceOutcome(failure=f"A process or machine was lost: {_first_line(error)}"),
+                )
 
 
 class _Board:
@@ -152,7 +163,7 @@ _begun: tuple[str, Worker] | None = None
 """The worker of this process of the cluster, and the key of its work."""
 
 
-def _carry_out(key: str, work: list[Any], board: Any, place: int, piece: Any) -> Outcome:
+def _carry_out(key: str, work: list[Any], board: Any, place: int, piece: Any) -> PieceOutcome:
     global _begun
     if _begun is None or _begun[0] != key:
         ray = import_optional("ray", "ray", "--on ray")

@@ -28,8 +28,8 @@ from protofission.core.errors import InputError
 from protofission.system.launch.launcher import (
     LOOK_AGAIN,
     MOST_TRIES,
-    Outcome,
     PieceNews,
+    PieceOutcome,
     Work,
     Worker,
     run_pieces,
@@ -123,7 +123,7 @@ class _Jobs:
         ended = [name for name, job in self._jobs.items() if job.done()]
         found = [telling for name in self._jobs for telling in self._tellings(name)]
         for _, told in found:
-            self._waiting -= isinstance(told, Outcome)
+            self._waiting -= isinstance(told, PieceOutcome)
         yield from found
         for name in ended:
             job = self._jobs.pop(name)
@@ -136,7 +136,10 @@ class _Jobs:
                 )
             for path in sorted((self._folder / "taken" / name).glob("*")):
                 self._waiting -= 1
-                yield int(path.name), Outcome(failure=f"The job {job.job_id} ended: {_state(job)}.")
+                yield (
+                    int(path.name),
+                    PieceOutcome(failure=f"The job {job.job_id} ended: {_state(job)}."),
+                )
                 path.unlink(missing_ok=True)
         if self._waiting and not self._jobs:
             self._start_job()
