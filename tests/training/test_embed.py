@@ -208,7 +208,7 @@ def test_an_encoder_that_changed_before_another_process_read_it_is_refused(
     monkeypatch.setattr(module, "_mine", None)
     spec = find_encoder(ENCODER)
     pixels = np.array(few().sets.train.pixels[:2])
-    work = module._Work("digits", 0, {"train": {"plain": 1}})
+    work = module._Work("digits", 0, {"train": {"plain": 1}}, {"train": 0})
     block = Block("train", 0, 2)
     known = spec.load().describe()
     module._begin(work, spec, known)
