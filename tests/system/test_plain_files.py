@@ -92,6 +92,8 @@ OURS = {
         "label_studio.py": 1,
     },  # new files of an export
     **{"hugging_face.py": 3, "coco.py": 2, "pictures.py": 1},  # these, and images that were read
+    **{"remote_files.py": 1, "shards.py": 1},  # of an object store; compared with what is written
+    "slurm_launcher.py": 4,  # the queue of a command of ours
     "background_refit.py": 1,  # lines of a process of ours
     "label.py": 1,  # a browser
 }

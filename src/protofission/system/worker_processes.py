@@ -153,6 +153,11 @@ def initialize_worker(threads: int) -> None:
     parent = parent_process()
     if parent is not None and parent.pid is not None:
         exit_with(parent.pid)
+    set_threads(threads)
+
+
+def set_threads(threads: int) -> None:
+    """Set the number of threads of this process, once and for all."""
     torch.set_num_threads(threads)
 
 

@@ -8,8 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from protofission.core.errors import require
 from protofission.data.datasets import Data
 from protofission.data.store.reader import Store
@@ -20,6 +18,7 @@ from protofission.system.launch.launcher import Launcher, Tell, Work
 from protofission.system.launch.local_launcher import LocalLauncher
 from protofission.system.locks import folder_lock
 from protofission.system.processors import processors
+from protofission.system.worker_processes import set_threads
 from protofission.training.experiment import Experiment
 from protofission.training.run import perform
 from protofission.training.schedules import number_of_steps
@@ -94,7 +93,7 @@ def perform_runs(
     number = min(number, len(places))
     threads = threads_of(number) if launcher is None else 1
     launcher = launcher or LocalLauncher(number)
-    work = Work(_begin, (threads,), _carry_out)
+    work = Work(set_threads, (threads,), _carry_out)
     with closing(launcher.run(work, [runs[place] for place in places])) as told:
         for news in told:
             done, steps = (0, 0) if news.ended else news.told
@@ -103,10 +102,6 @@ def perform_runs(
 
 _views: dict[Path, StoredViews] = {}
 """Views of the stores that this process has opened, by folder: each is verified once."""
-
-
-def _begin(threads: int) -> None:
-    torch.set_num_threads(threads)
 
 
 def _carry_out(_: None, run: Run, tell: Tell) -> None:
