@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: all demo test chaos lint types clean
+.PHONY: all demo test slow-tests chaos lint types clean
 
 all: lint types test
 
@@ -14,6 +14,10 @@ demo: .venv/installed
 # one worker's, so that what its tests share is made once.
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+# Many kills, whole demos, ten thousand requests: what `make test` leaves out to stay short.
+slow-tests: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow $(ARGS)
 
 # Faults at random for so many minutes, and a table of what became of them: docs/reliability.md.
 MINUTES ?= 5

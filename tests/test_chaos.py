@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CAMPAIGN = Path(__file__).with_name("chaos")
 KINDS = {"kill", "stop", "full disk", "damage", "garbage", "command line"}
 SHORT = (
@@ -26,6 +28,7 @@ def called(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.slow
 def test_a_short_campaign_breaks_no_promise(tmp_path: Path) -> None:
     done = called(CAMPAIGN, *SHORT, "--out", tmp_path / "out")
     assert done.returncode in (0, 1), done.stderr
@@ -40,6 +43,7 @@ def test_a_short_campaign_breaks_no_promise(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "table.md").read_text().startswith("| fault | tried |")
 
 
+@pytest.mark.slow
 def test_the_campaign_sees_what_was_planted(tmp_path: Path) -> None:
     done = called(CAMPAIGN / "planted.py", tmp_path)
     assert done.returncode == 0, done.stderr

@@ -137,6 +137,7 @@ def test_onnxruntime_is_kept_from_reporting(traced: str, tmp_path: Path) -> None
         pytest.skip("this onnxruntime reports nothing, whatever it is told")
 
 
+@pytest.mark.slow
 def test_no_verb_reaches_the_network_or_writes_elsewhere(traced: str, tmp_path: Path) -> None:
     work = tmp_path / "work"
     bundle_at(work / "given")  # with its encoder beside it

@@ -344,6 +344,7 @@ print(load_decoded(str(folder), files, read, Decoding(8, 8), store).pixels.tobyt
 """
 
 
+@pytest.mark.slow
 def test_several_processes_at_once_do_no_harm(folder: Path, store: Path, tmp_path: Path) -> None:
     expected = load(folder, store)[0].pixels.tobytes().hex()
     (home,) = entries(store)

@@ -103,6 +103,7 @@ def test_the_ablation_takes_away_what_it_says():
     assert cases["without prototypes"].experiment(0).name == "orca"
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_are_those_of_one_process_and_outlive_one_that_fails(tmp_path: Path):
     store = made(tmp_path / "s").folder
     suite = small(store, "orca", "orca+pf")
@@ -249,6 +250,7 @@ def killed_with_runs_finished_and_under_way(arguments: list[str], runs: Path) ->
     pytest.fail(f"it ended ({process.returncode}) before it could be killed")
 
 
+@pytest.mark.slow
 def test_a_suite_of_ones_own_runs_from_a_file_after_a_kill(tmp_path: Path, call: Call):
     path = own_file(tmp_path)
     arguments = [*COMMAND, "suite", str(path), "--out", str(tmp_path / "out"), "--workers", "2"]
@@ -375,6 +377,7 @@ def test_a_tier_that_is_asked_for_goes_before_the_file_s_and_the_report_follows(
     assert ("On images" in results["note"]) == (tier == "images")
 
 
+@pytest.mark.slow
 def test_runs_made_one_by_one_are_put_together(tmp_path: Path):
     store = made(tmp_path / "s").folder
     suite = small(store, "orca", "orca+pf")

@@ -437,6 +437,7 @@ def test_what_the_hub_gives_is_a_folder(models: Path, monkeypatch: pytest.Monkey
         assert not any(".bin" in each or each.endswith((".py", "*")) for each in patterns)
 
 
+@pytest.mark.slow
 def test_a_bundle_reaches_the_network_only_where_that_is_allowed(
     models: Path, tmp_path: Path
 ) -> None:

@@ -77,7 +77,11 @@ FEW = ["fixmatch+pf", "orca", "simclr"]
 
 @pytest.mark.parametrize(
     ("launch", "names"),
-    [(by_its_own_launcher, SHARED), (by_torchrun, FEW), (as_two_nodes, FEW)],
+    [
+        pytest.param(by_its_own_launcher, SHARED, marks=pytest.mark.slow),
+        (by_torchrun, FEW),
+        (as_two_nodes, FEW),
+    ],
     ids=["its own launcher", "torchrun", "two nodes"],
 )
 def test_two_halves_are_one_whole(  # type: ignore[no-untyped-def]
@@ -168,8 +172,8 @@ def other_of(first: subprocess.Popen[str]) -> int:
     ("by", "after"),
     [
         (signal.SIGKILL, 0.0),
-        (signal.SIGTERM, 1.5),
-        (signal.SIGKILL, None),
+        pytest.param(signal.SIGTERM, 1.5, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, None, marks=pytest.mark.slow),
         (signal.SIGINT, None),
     ],
     ids=lambda value: getattr(value, "name", f"{value} s" if value is not None else "once met"),
@@ -197,6 +201,7 @@ def test_no_process_outlives_the_first(by: signal.Signals, after: float | None, 
     assert first.returncode in (-by, 130, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for children in /proc")
 def test_a_process_that_finds_another_gone_says_so_and_no_other_error_does(tmp_path: Path):
     """The other one is killed in the midst of its collectives."""

@@ -87,6 +87,7 @@ def test_pieces_are_taken_one_by_one(tmp_path: Path) -> None:
     assert len(taken) < 20
 
 
+@pytest.mark.slow
 def test_counts_add_up_and_failures_come_at_the_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     said: list[str] = []

@@ -76,8 +76,8 @@ def blocks(folder: Path) -> int:
     ("number", "moment"),
     [
         (signal.SIGTERM, "at work"),
-        (signal.SIGINT, "one starts"),
-        (signal.SIGTERM, "both start"),
+        pytest.param(signal.SIGINT, "one starts", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, "both start", marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_to_the_first_process_ends_all_of_them(
@@ -108,6 +108,7 @@ exec "$@"
 """
 
 
+@pytest.mark.slow
 def test_a_full_dev_shm_is_named_and_not_the_disk_of_the_store(tmp_path: Path) -> None:
     (tmp_path / "begun.py").write_text(BEGUN)
     views = ["--weak", "0", "--strong", "0", "--out", str(tmp_path / "store"), "--processes"]

@@ -121,6 +121,7 @@ def test_relabeled_images_are_other_data(store: Store):
         embed(relabeled, find_encoder(ENCODER), store.folder, ViewCounts(weak=2, strong=1))
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_ends_in_the_same_bytes(tmp_path: Path, killing: Killing):
     def command(folder: str) -> list[str]:
         views = ["--weak", "3", "--strong", "2", "--processes", "1"]

@@ -58,6 +58,7 @@ def test_rows_are_read_as_of_one_piece_also_with_little_memory(
     assert torch.equal(*drawn)
 
 
+@pytest.mark.slow
 def test_a_damaged_shard_is_refused_and_made_again(stores: tuple[Store, Store]) -> None:
     shards = stores[1]
     path = shards.folder / "shards" / "000002" / "train-plain.npy"

@@ -352,6 +352,7 @@ def test_a_run_of_clusters_writes_all_files(tmp_path: Path, call: Call) -> None:
     assert name in (tmp_path / "report" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_page_of_a_demo_holds_clusters_beside_heads(tmp_path: Path, call: Call) -> None:
     options = [f"--set={assignment}" for assignment in FEW]
     few = [f"--set=simclr:{assignment}" for assignment in FEW[1:]]

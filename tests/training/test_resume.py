@@ -57,9 +57,16 @@ SUBJECTS = {
     "features": Subject("orca+pf", 6, {"recipe.ema": 0.9}, on_a_store=True),
     "features, two processes": Subject("fixmatch-sigmoid+pf", 5, {}, processes=2, on_a_store=True),
 }
+QUICK = ("images, average", "features")
 
 
-@pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS)
+@pytest.mark.parametrize(
+    "subject",
+    [
+        pytest.param(subject, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for name, subject in SUBJECTS.items()
+    ],
+)
 def test_a_run_killed_many_times_ends_in_the_same_bits(
     subject: Subject, killing: Killing, tmp_path: Path
 ) -> None:

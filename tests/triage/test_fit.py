@@ -123,6 +123,7 @@ def contents(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 def test_the_same_command_gives_the_same_bytes_whatever_the_cache_held(tmp_path, call, monkeypatch):
     labeled, pool = digit_folders(tmp_path, labels=8, pool=80)
     model, cache = tmp_path / "model", tmp_path / "cache" / "protofission" / "images"

@@ -185,6 +185,7 @@ def test_no_model_learns_from_its_own_fold_or_part(with_pool):
         assert torch.equal(models[0].regression, again[0].regression) != used
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_does_not_matter(monkeypatch):
     data = replace(fold_data(), folds=np.arange(12) % 2, parts=pool_parts(45, 2, 0))
     monkeypatch.setattr(fold_models, "run_in_order", partial(run_in_order, short=-1))

@@ -128,6 +128,7 @@ def test_parquet_has_every_value(images: LabeledImages, tmp_path: Path, style: A
         assert values == table_cells(image, style)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows_are_tables_in_seconds(tmp_path: Path) -> None:
     folder = tmp_path / "pool"
     many = [

@@ -1,6 +1,7 @@
 """The promise of a threshold after labels were chosen to break it, and what breaks without care."""
 
 import numpy as np
+import pytest
 import torch
 
 from protofission.triage.calibrated_model import ACCEPT
@@ -39,6 +40,7 @@ def kept_shares(seed):
     return first.guarantee.expected, *kept
 
 
+@pytest.mark.slow
 def test_easy_labels_do_not_break_the_promise_and_would_if_they_calibrated():
     found = np.array([kept_shares(seed) for seed in range(SEEDS)])
     promised, ours, naive = found.mean(0)

@@ -147,6 +147,7 @@ def test_killed_at_every_write_it_is_the_old_model_or_the_new(tmp_path):
     assert states == sorted(states, key=lambda state: state[0]), "once new, always new"
 
 
+@pytest.mark.slow
 def test_killed_while_going_back(tmp_path):
     operation = 0
     model = model_at(tmp_path)

@@ -172,6 +172,7 @@ def test_a_link_among_the_exports_is_not_followed(client: LabelClient) -> None:
     assert client.http.get("/api/export/secret.csv").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_refit_runs_beside_the_server_and_is_kept_undone_or_dropped(client: LabelClient) -> None:
     client.act("label", images=client.rows("cluster:0"), class_id=-1, source="cluster")
     assert client.post("/api/refit/keep", None, 409)["error"].startswith("No refit waits")

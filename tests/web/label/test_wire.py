@@ -203,6 +203,7 @@ class Traffic:
             thread.join()
 
 
+@pytest.mark.slow
 def test_ten_thousand_requests_leave_memory_flat_and_lose_no_action(server: LabelProcess) -> None:
     first = int(json.loads(server.ask("GET", "/api/last")[2])["last_action"])
     traffic = Traffic(server)
@@ -239,6 +240,7 @@ def test_a_disk_that_takes_nothing_more_is_a_sentence_and_nothing_is_lost(
     assert server.ask("POST", "/api/undo", {})[0] == 200
 
 
+@pytest.mark.slow
 def test_it_stops_gracefully_and_another_one_goes_on(tmp_path: Path) -> None:
     model = small_model(tmp_path)
     for place, (number, code) in enumerate([(signal.SIGTERM, 143), (signal.SIGINT, 130)]):

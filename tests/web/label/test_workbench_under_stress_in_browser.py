@@ -42,6 +42,7 @@ def browser() -> Iterator[Any]:
         yield started
 
 
+@pytest.mark.slow
 def test_a_killed_server_is_told_and_undo_works_after_the_next_start(
     browser: Any, tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_killed_server_is_told_and_undo_works_after_the_next_start(
         context.close()
 
 
+@pytest.mark.slow
 def test_ten_thousand_images_scroll_with_few_tiles(
     browser: Any, tmp_path: Path, record_property: Any
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_process_answers_as_predict_does_and_stops_gracefully_under_load(
         assert process.stderr.read().count("\n") == 1
 
 
+@pytest.mark.slow
 def test_killed_under_load_clients_get_an_error_and_the_next_start_serves(
     served_model: Path,
 ) -> None:
