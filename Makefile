@@ -10,10 +10,10 @@ all: lint types test
 demo: .venv/installed
 	$(BIN)/protofission demo --out demo
 
-# One thread a process: two test workers share the cores better than two thread pools do. A file is
-# one worker's, so that what its tests share is made once.
+# One thread a process: test workers share two cores better than thread pools do, and some wait. A file
+# is one worker's, so that what its tests share is made once.
 test: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 # Many kills, whole demos, ten thousand requests: what `make test` leaves out to stay short.
 slow-tests: .venv/installed-dev

@@ -222,6 +222,7 @@ with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
     assert {path: path.read_bytes() for path in work.rglob("*.png")} == before
 
 
+@pytest.mark.slow
 def test_two_processes_talk_on_this_machine_alone(traced: str, tmp_path: Path) -> None:
     train = [sys.executable, "-m", "protofission", "train", "supervised", "--out", "run"]
     _, lines = calls(traced, [*train, "--processes", "2", *SMALL], tmp_path)

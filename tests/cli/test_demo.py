@@ -33,6 +33,8 @@ QUICK = [
 ]  # fmt: skip
 EXTRAS = """
 import importlib.machinery
+
+pytestmark = pytest.mark.slow
 found = importlib.machinery.PathFinder.find_spec
 extras = {"efficientnet_lite_pytorch", "pyarrow", "datasets",
     "tensorboard", "transformers", "huggingface_hub", "onnx", "onnxruntime", "onnxscript"}
@@ -77,7 +79,6 @@ def words_of(command: str) -> list[str]:
     return shlex.split(command.replace("\\\n", ""))
 
 
-@pytest.mark.slow
 def test_the_next_command_works_by_copy_and_paste(shown: tuple[Path, str]) -> None:
     home, said = shown
     assert max(map(len, said.splitlines())) <= 80
@@ -100,7 +101,6 @@ def test_the_next_command_works_by_copy_and_paste(shown: tuple[Path, str]) -> No
     assert auroc(-scores[known], -scores[~known]) > 0.95
 
 
-@pytest.mark.slow
 def test_the_command_that_made_the_model_is_shown_and_makes_the_same(
     shown: tuple[Path, str],
 ) -> None:
@@ -186,7 +186,6 @@ def kill_when(there: Callable[[], bool], arguments: list[str], cwd: Path) -> Non
     assert process.wait() == -signal.SIGKILL
 
 
-@pytest.mark.slow
 def test_a_killed_demo_goes_on_where_it_was(tmp_path: Path) -> None:
     arguments = ["demo", "--methods", "orca+pf", *QUICK]
     cut, whole = tmp_path / "demo", tmp_path / "whole"
@@ -217,7 +216,6 @@ def test_a_killed_demo_goes_on_where_it_was(tmp_path: Path) -> None:
     assert {path.name for path in cut.iterdir()} == {*("report.html", "runs", "images", "model")}
 
 
-@pytest.mark.slow
 def test_an_interrupted_demo_says_what_is_kept(tmp_path: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "demo", "--methods", "orca", *QUICK, "--set", "recipe.epochs=500"],
@@ -235,7 +233,6 @@ def test_an_interrupted_demo_says_what_is_kept(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
-@pytest.mark.slow
 def test_finished_runs_are_kept_other_options_make_others_and_a_damaged_one_is_named(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,7 @@ FEW = ["fixmatch+pf", "orca", "simclr"]
     [
         pytest.param(by_its_own_launcher, SHARED, marks=pytest.mark.slow),
         (by_torchrun, FEW),
-        (as_two_nodes, FEW),
+        pytest.param(as_two_nodes, FEW, marks=pytest.mark.slow),
     ],
     ids=["its own launcher", "torchrun", "two nodes"],
 )

@@ -55,6 +55,7 @@ def test_pieces_that_fail_are_tried_again_and_the_others_go_on(
     assert not list(tmp_path.glob(".protofission-jobs-*"))
 
 
+@pytest.mark.slow
 def test_a_piece_that_loses_its_process_is_tried_again(launcher: Launcher, tmp_path: Path) -> None:
     if getattr(launcher, "cluster", "") == "debug":
         pytest.skip("its pieces are of this very process")

@@ -72,12 +72,13 @@ def blocks(folder: Path) -> int:
     return len(journal.read_bytes().splitlines()) if journal.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "moment"),
     [
         (signal.SIGTERM, "at work"),
-        pytest.param(signal.SIGINT, "one starts", marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, "both start", marks=pytest.mark.slow),
+        (signal.SIGINT, "one starts"),
+        (signal.SIGTERM, "both start"),
     ],
 )
 def test_a_signal_to_the_first_process_ends_all_of_them(

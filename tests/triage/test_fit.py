@@ -297,6 +297,7 @@ def test_a_model_among_the_images_is_refused(tmp_path, call):
     assert "lies among the images" in said.err
 
 
+@pytest.mark.slow
 def test_the_example_s_folders_fit(tmp_path, project, monkeypatch):
     """examples/fit_digits.py with a smaller encoder and pool."""
     monkeypatch.syspath_prepend(str(project / "examples"))
@@ -364,6 +365,7 @@ def test_no_view_is_embedded_that_training_does_not_read():
     assert FIT_VIEWS.counts() == {"plain": 1}
 
 
+@pytest.mark.slow
 def test_what_was_embedded_of_other_images_is_dropped(tmp_path, call):
     labeled, pool = digit_folders(tmp_path, pool=20)
     stale = tmp_path / ".m.fitting" / "store-0123"

@@ -34,6 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_shards_have_the_rows_of_one_file_and_are_kept(place: Path, tmp_path: Path) -> None:
     out, said = tmp_path / "rows", []
 

@@ -386,6 +386,7 @@ def test_every_screen_fits(served: tuple[Served, Any], browser: Any, size: tuple
     page.close()
 
 
+@pytest.mark.slow
 def test_a_refit_is_compared_and_kept_or_undone(window: Window) -> None:
     window.open("images/decision:accept")
     before = window.labels()
