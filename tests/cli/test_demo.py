@@ -25,6 +25,8 @@ from protofission.data.readers.digits import load_digits
 from protofission.experiments.demo import plan_demo, run_demo
 from protofission.experiments.demo_images import write_demo_images
 
+pytestmark = pytest.mark.slow
+
 QUICK = [
     "--set", "backbone.width=4",
     "--set", "recipe.epochs=2",
@@ -33,8 +35,6 @@ QUICK = [
 ]  # fmt: skip
 EXTRAS = """
 import importlib.machinery
-
-pytestmark = pytest.mark.slow
 found = importlib.machinery.PathFinder.find_spec
 extras = {"efficientnet_lite_pytorch", "pyarrow", "datasets",
     "tensorboard", "transformers", "huggingface_hub", "onnx", "onnxruntime", "onnxscript"}
