@@ -10,10 +10,11 @@ COPY src src
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.12-slim
-# torch for processors alone: the usual one brings gigabytes for graphics cards.
-RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu torch
+# torch for processors alone: the usual one brings gigabytes for graphics cards. What it needs comes from PyPI below.
+COPY constraints.txt /
+RUN pip install --no-cache-dir --no-deps -c /constraints.txt --index-url https://download.pytorch.org/whl/cpu torch
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir "$(echo /wheels/*.whl)[encoder,web]" && rm -r /wheels
+RUN pip install --no-cache-dir -c /constraints.txt "$(echo /wheels/*.whl)[encoder,web]" && rm -r /wheels
 RUN useradd --system --uid 10001 --no-create-home --home-dir /tmp server
 USER 10001
 WORKDIR /tmp

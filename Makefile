@@ -11,9 +11,9 @@ demo: .venv/installed
 	$(BIN)/protofission demo --out demo
 
 # One thread a process: test workers share two cores better than thread pools do, and some wait. A file
-# is one worker's, so that what its tests share is made once.
+# is one worker's, so that what its tests share is made once. Compiled tests are kept for all workers.
 test: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 # Many kills, whole demos, ten thousand requests: what `make test` leaves out to stay short.
 slow-tests: .venv/installed-dev

@@ -1,6 +1,7 @@
 """The command line in a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,11 @@ COMMAND = [sys.executable, "-m", "protofission"]
 def environment(**more: str) -> dict[str, str]:
     """Of this process, with a terminal of 80 columns."""
     return {**os.environ, "COLUMNS": "80", **more}
+
+
+def heed_interrupts() -> None:
+    """Before a child's program starts: a shell lets the jobs in its background ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def in_a_process(

@@ -47,6 +47,12 @@ def slow(folder: Path, number: int, tell: Tell) -> int:
     return square(folder, number, tell)
 
 
+def uneven(folder: Path, number: int, tell: Tell) -> int:
+    """As `faulty`; 1 takes long."""
+    time.sleep(2.0 if number == 1 else 0.0)
+    return faulty(folder, number, tell)
+
+
 def refused(folder: str) -> None:
     raise InputError("There is no encoder: install one.")
 

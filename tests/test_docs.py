@@ -2,7 +2,7 @@
 
 import json
 import re
-import subprocess
+import runpy
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 from protofission.methods import METHODS
 
@@ -130,27 +131,29 @@ def test_the_readme_s_commands_are_verbs_of_the_makefile() -> None:
     assert {"demo", "test"} <= set(named) <= set(verbs)
 
 
-def test_a_method_of_one_s_own_is_one_small_file_with_a_command_line(tmp_path: Path) -> None:
+def test_a_method_of_one_s_own_is_one_small_file_with_a_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protofission.methods.METHODS", METHODS.copy())
+    monkeypatch.chdir(tmp_path)
     (file,) = blocks(ROOT / "docs" / "add_a_method.md")
     assert file.count("\n") <= 60
-    (tmp_path / "own_method.py").write_text(file)
+    Path("own_method.py").write_text(file)
     options = ("recipe.epochs=1", "recipe.steps_per_epoch=2", "method.agreement_weight=3")
     command = ["train", "pi+pf", "--preset", "digits", "--out", "run"]
     command += [part for option in options for part in ("--set", option)]
-    subprocess.run([sys.executable, "own_method.py", *command], cwd=tmp_path, check=True)
-    terms = json.loads((tmp_path / "run" / "history.json").read_text())[0]["terms"]
+    monkeypatch.setattr(sys, "argv", ["own_method.py", *command])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path("own_method.py", run_name="__main__")
+    assert not ended.value.code
+    terms = json.loads(Path("run/history.json").read_text())[0]["terms"]
     assert terms["agreement"] > 0
 
 
-def test_the_example_runs_as_a_user_runs_it(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "fission_in_your_loop.py"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
-    accuracy, purity = map(float, re.findall(r"\d\.\d{3}", done.stdout)[:2])
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    with torch.random.fork_rng():
+        runpy.run_path(str(ROOT / "examples" / "fission_in_your_loop.py"), run_name="__main__")
+    accuracy, purity = map(float, re.findall(r"\d\.\d{3}", capsys.readouterr().out)[:2])
     assert accuracy > 0.95
     assert purity > 0.3  # five digits behind each class: a blind cut gives 0.2
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,10 +28,15 @@ def level(room: str) -> int:
     return next(height for height, rooms in enumerate(LEVELS) if room in rooms)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported_rooms(path: Path) -> set[str]:
     """The rooms that a file imports from, at its top or inside its functions."""
     rooms = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path} has a relative import"
@@ -61,7 +67,7 @@ def test_the_rooms_are_few_and_say_what_they_are(project: Path) -> None:
     entries = {path.name for path in package.iterdir() if not path.name.startswith("__")}
     assert len(entries - {"py.typed"}) <= 12
     for folder in {path.parent for path in package.rglob("*.py")}:
-        sentence = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+        sentence = ast.get_docstring(parsed(folder / "__init__.py")) or ""
         assert sentence.partition("\n")[0].endswith("."), f"{folder} does not say what it is"
 
 
@@ -123,7 +129,7 @@ for arguments in sys.argv[1:]:
 
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    return [node for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
 
 
 def test_files_have_at_most_400_lines_and_functions_80(project: Path) -> None:
@@ -183,7 +189,7 @@ def test_names_are_of_one_thing_and_docstrings_start_with_a_verb_or_a_noun(proje
     package = project / "src" / "protofission"
     places: dict[str, list[str]] = {}
     for path in sorted(package.rglob("*.py")):
-        tree, name = ast.parse(path.read_text()), str(path.relative_to(package))
+        tree, name = parsed(path), str(path.relative_to(package))
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(name)
@@ -203,7 +209,7 @@ def test_names_are_of_one_thing_and_docstrings_start_with_a_verb_or_a_noun(proje
 def constants(path: Path) -> dict[str, ast.expr]:
     """The names in capitals that a module defines at its top, with their values."""
     found: dict[str, ast.expr] = {}
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign):
             targets = node.targets

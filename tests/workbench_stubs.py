@@ -16,16 +16,17 @@ from protofission.triage.workbench.actions import (
     ConfirmLabels,
     DissolveSubclasses,
     DrawRandom,
-    JunkCluster,
+    JunkClusters,
     KeepRefit,
     Label,
+    LabelAsNew,
     LabelEach,
     MergeClasses,
     MergeClusters,
     MergeSubclasses,
     NameCluster,
     NameSubclass,
-    PromoteCluster,
+    PromoteClusters,
     PromoteSubclass,
     Redo,
     RenameClass,
@@ -80,6 +81,7 @@ def random_action(state: WorkbenchState, chance: random.Random) -> Action:
     makers: list[Callable[[], Action]] = [
         lambda: Skip(some),
         lambda: Label(tuple(state.random_open.tolist()) or some, one, "random"),
+        lambda: LabelAsNew(some, name, "next"),
         lambda: LabelEach(some, tuple(chance.choice([*ids, -1]) for _ in some), "next"),
         lambda: ConfirmLabels(tuple(labeled[:3]) or some),
         lambda: DrawRandom(tuple(chance.sample(left, min(3, len(left)))) or some),
@@ -128,10 +130,14 @@ def _cluster_action(
     if cluster not in groups:
         return MergeClusters((cluster,), (cluster + 1) % CLUSTERS)
     rows = tuple(groups[cluster].rows.tolist())
+    several = tuple(chance.sample(sorted(groups), len(groups)))
+    rows_of_several = tuple(row for one in several for row in groups[one].rows.tolist())
     return chance.choice(
         (
-            PromoteCluster(cluster, name, rows),
-            JunkCluster(cluster, rows),
+            PromoteClusters((cluster,), name, rows),
+            JunkClusters((cluster,), rows),
+            PromoteClusters(several, name, rows_of_several),
+            JunkClusters(several, rows_of_several),
             SplitCluster(cluster, (rows[:1], rows[1:])),
         )
     )

@@ -3,9 +3,9 @@
     python tests/chaos/ray_kills.py --kills 30 --seed 1 --out ray-kills-out
 
 The cluster has a head without processors and two nodes of one processor each, all on this machine,
-with token authentication. embed, predict and suite run on it by the real command line. A kill is
-made, and counted, only while a task of ours is running on what is killed; if a command ends, the
-same command is given again. At the end its bytes must be those of a run without Ray.
+with token authentication. embed, predict, suite and train run on it by the real command line. A
+kill is made, and counted, only while a task of ours is running on what is killed; if a command
+ends, the same command is given again. At the end its bytes must be those of a run without Ray.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ data: [{store}]
 seeds: 2
 options: [recipe.epochs=12, recipe.labeled_batch=64, recipe.unlabeled_batch=64, backbone.width=32]
 """
+TRAIN = ("backbone.width=8", "recipe.epochs=12", "recipe.labeled_batch=64")
 LONGEST = 900.0
 """Seconds after which a command that has not ended counts as one that hangs."""
 
@@ -98,8 +99,8 @@ def command(*arguments: str) -> list[str]:
 class Campaign:
     """One command that is killed again and again, until it ends."""
 
-    def __init__(self, machines: Machines, folder: Path, chance: random.Random) -> None:
-        self.machines, self.folder, self.chance = machines, folder, chance
+    def __init__(self, machines: Machines, out: Path, chance: random.Random) -> None:
+        self.machines, self.out, self.folder, self.chance = machines, out, out.parent, chance
         self.kills: Counter[str] = Counter()
         self.lives = 0
 
@@ -119,7 +120,7 @@ class Campaign:
                 if left and time.monotonic() > pause and self._kill(process):
                     left -= 1
                     pause = time.monotonic() + self.chance.uniform(1, 8)
-            if process.returncode == 0:
+            if process.returncode == 0 or (self.out / "finished").exists():
                 return
             assert process.returncode in (2, -signal.SIGKILL), process.returncode
 
@@ -171,8 +172,11 @@ def subjects(folder: Path) -> dict[str, list[str]]:
     encoder = ["--encoder", "simclr-cifar10", "--weak", "2", "--strong", "0", "--shard", "256"]
     embed = ["embed", "digits", *encoder]
     predict = ["predict", "model", "photos", "--shard", "150", "--format", "csv"]
+    sets = [f"--set={option}" for option in TRAIN]
+    train = ["train", "orca+pf", *sets, "--processes", "2", "--save-every", "0", "--resume"]
     (folder / "own.yaml").write_text(SUITE.format(store=folder / "local-embed"))
-    return {"embed": embed, "predict": predict, "suite": ["suite", "own.yaml"]}
+    suite = ["suite", "own.yaml"]
+    return {"embed": embed, "predict": predict, "suite": suite, "train": train}
 
 
 def main() -> None:
@@ -181,7 +185,7 @@ def main() -> None:
     options.add_argument("--kills", type=int, default=30)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--out", type=Path, default=Path("ray-kills-out"))
-    options.add_argument("--subjects", nargs="*", default=["embed", "predict", "suite"])
+    options.add_argument("--subjects", nargs="*", default=["embed", "predict", "suite", "train"])
     given = options.parse_args()
     shutil.rmtree(given.out, ignore_errors=True)
     given.out.mkdir(parents=True)
@@ -201,7 +205,7 @@ def main() -> None:
                 rounds += 1
                 out = folder / f"ray-{name}-{rounds}"
                 chance = random.Random(f"{given.seed} {name} {rounds}")
-                campaign = Campaign(machines, folder, chance)
+                campaign = Campaign(machines, out, chance)
                 campaign.run([*commands[name], "--out", out.name, "--on", "auto"], wanted)
                 kills += campaign.kills
                 lives += campaign.lives

@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from cyclopts import App
 from PIL import Image
 
-from commands import COMMAND, in_a_process
+from commands import in_a_process
 from conftest import Call
 from protofission.cli import app
 
@@ -74,12 +73,12 @@ def test_a_process_that_refuses_leaves_with_two_and_no_traceback(
     assert done.stderr.count("\n") == 1
 
 
-def test_help_shows_examples_and_fits_eighty_columns() -> None:
+def test_help_shows_examples_and_fits_eighty_columns(call: Call) -> None:
     for arguments in (["--help"], ["demo", "--help"], ["methods", "--help"]):
-        done = in_a_process(*arguments)
-        assert done.returncode == 0
-        assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "protofission demo --seeds 5" in in_a_process("demo", "--help").stdout
+        done = call(*arguments)
+        assert done.code == 0
+        assert max(map(len, done.out.splitlines())) <= 80
+    assert "protofission demo --seeds 5" in call("demo", "--help").out
 
 
 def verbs(of: App = app, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -246,24 +245,21 @@ def test_names_beyond_ascii_are_shown_by_any_terminal(
         assert code in (0, 2)
 
 
-def test_a_folder_is_checked_against_a_pool(tmp_path: Path) -> None:
+def test_a_folder_is_checked_against_a_pool(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, colour in (("cat/a.png", 10), ("dog/b.png", 200), ("pool/c.png", 10)):
         path = tmp_path / ("labeled" if "/" in name and "pool" not in name else "") / name
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (20, 30), (colour, 0, 0)).save(path)
     (tmp_path / "labeled" / "cat" / "broken.jpg").write_bytes(b"not an image")
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [*COMMAND, "data", "check", "labeled", "pool"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-    )
-    assert re.search("2 images read from .*labeled.", done.stdout)
-    assert "broken.jpg" in done.stdout
-    assert "cat/a.png is in the pool too: c.png" in done.stdout
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    done = call("data", "check", "labeled", "pool")
+    assert done.code == 0, done.err
+    assert re.search("2 images read from .*labeled.", done.out)
+    assert "broken.jpg" in done.out
+    assert "cat/a.png is in the pool too: c.png" in done.out
 
 
 def test_a_long_value_is_not_repeated_whole(call: Call) -> None:

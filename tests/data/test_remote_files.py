@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from bundles import bundle_at
+from fake_buckets import FakeBuckets
 from pictures import picture
+from protofission.cli import main
 from protofission.data.readers.image_formats import RefusedError
 from protofission.data.readers.remote_files import read_remote, remote_url
 from protofission.system.launch.local_launcher import LocalLauncher
@@ -56,30 +61,85 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     running.stop()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_list_in_a_bucket_has_the_rows_of_files(bucket: object, tmp_path: Path) -> None:
+QUIET = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def quiet(test: object) -> object:
+    """Ignore warnings of the libraries of object stores."""
+    for mark in QUIET:
+        test = mark(test)
+    return test
+
+
+def compare(folder: Path, place: str, put: Callable[[Path], None]) -> None:
+    """Predict a list in an object store, with a file that is missing, and the same files here."""
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    bundle_at(tmp_path / "model")
+    bundle_at(folder / "model")
     names = [f"{number:02}.png" for number in range(30)]
     for number, name in enumerate(names):
-        picture(tmp_path / "photos" / name, number, side=8)
-        bucket.put_file(str(tmp_path / "photos" / name), f"photos/{name}")
-    urls = [*(f"s3://photos/{name}" for name in names), "s3://photos/missing.png"]
-    parquet.write_table(arrow.table({"path": urls}), tmp_path / "list.parquet", row_group_size=8)
-    bucket.put_file(str(tmp_path / "list.parquet"), "photos/list.parquet")
+        picture(folder / "photos" / name, number, side=8)
+        put(folder / "photos" / name)
+    urls = [f"{place}/{name}" for name in (*names, "missing.png")]
+    parquet.write_table(arrow.table({"path": urls}), folder / "list.parquet", row_group_size=8)
+    put(folder / "list.parquet")
     done = predict_in_shards(
-        tmp_path / "model",
-        "s3://photos/list.parquet",
-        tmp_path / "rows",
+        folder / "model",
+        f"{place}/list.parquet",
+        folder / "rows",
         launcher=LocalLauncher(1),
         shard=20,
     )
     assert (done.rows, done.errors) == (31, 1)
-    predict(tmp_path / "model", tmp_path / "photos", tmp_path / "whole.csv")
-    found, wanted = list(read_shards(tmp_path / "rows")), list(read_rows(tmp_path / "whole.csv"))
+    predict(folder / "model", folder / "photos", folder / "whole.csv")
+    found, wanted = list(read_shards(folder / "rows")), list(read_rows(folder / "whole.csv"))
     assert [row.path for row in found] == urls
     assert [row[1:] for row in found[:-1]] == [row[1:] for row in wanted]
     assert found[-1].error.startswith("a file that cannot be opened (FileNotFoundError")
     with pytest.raises(RefusedError, match="cannot be opened"):
-        read_remote("s3://nowhere/x.png", 10)
+        read_remote(f"{place}-nowhere/x.png", 10)
+
+
+@quiet
+def test_a_list_in_a_bucket_has_the_rows_of_files(bucket: object, tmp_path: Path) -> None:
+    compare(tmp_path, "s3://photos", lambda path: bucket.put_file(str(path), f"photos/{path.name}"))
+
+
+@quiet
+@pytest.mark.parametrize(
+    ("library", "place"),
+    [("gcsfs", "gs://photos"), ("huggingface_hub", "hf://datasets/some/photos")],
+)
+def test_a_list_in_other_object_stores_too(
+    library: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list is read here, and the images in another process."""
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    (tmp_path / "bucket").mkdir()
+    with FakeBuckets(tmp_path / "bucket") as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.address)
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        if library == "huggingface_hub":  # which has read its endpoint when it was imported
+            import huggingface_hub.hf_file_system as files
+
+            monkeypatch.setattr(files.constants, "ENDPOINT", server.address)
+        fsspec.get_filesystem_class(place.partition(":")[0]).clear_instance_cache()
+        compare(tmp_path, place, lambda path: shutil.copy(path, tmp_path / "bucket"))
+
+
+@pytest.mark.parametrize("verb", ["embed", "predict", "train"])
+def test_an_output_in_an_object_store_is_refused(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = {"embed": ["digits"], "predict": ["model", "photos"], "train": ["orca"]}[verb]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["protofission", verb, *first, "--out", "s3://bucket/out"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "s3://bucket/out is in an object store: name a place in a folder" in said
+    assert not list(tmp_path.iterdir())

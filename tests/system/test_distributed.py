@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from protofission.core.errors import InputError
 from protofission.core.records import Layout, Share
@@ -49,11 +48,6 @@ def run_all(*commands: tuple[list[str], dict[str, str]]) -> None:
             process.communicate()
 
 
-@pytest.fixture(scope="module")
-def alone() -> dict[str, Tensor]:
-    return {key: value for name in SHARED for key, value in outcome(name).items()}
-
-
 def by_its_own_launcher(out: Path, names: list[str]) -> None:
     command = [sys.executable, str(SCRIPT), str(out), "2", "1", *names]
     run_all((command, {"MASTER_PORT": free_port()}))
@@ -85,11 +79,11 @@ FEW = ["fixmatch+pf", "orca", "simclr"]
     ids=["its own launcher", "torchrun", "two nodes"],
 )
 def test_two_halves_are_one_whole(  # type: ignore[no-untyped-def]
-    launch, names: list[str], alone: dict[str, Tensor], tmp_path: Path
+    launch, names: list[str], tmp_path: Path
 ) -> None:
     launch(tmp_path / "found.safetensors", names)
     together = load_file(tmp_path / "found.safetensors")
-    wanted = {key: value for key, value in alone.items() if key.partition("/")[0] in names}
+    wanted = {key: value for name in names for key, value in outcome(name).items()}
     assert together.keys() == wanted.keys()
     for key, value in wanted.items():
         if key.endswith("/confusion"):  # an image between two heads may fall to either side
@@ -193,7 +187,7 @@ def test_no_process_outlives_the_first(by: signal.Signals, after: float | None, 
     assert state != "Z"  # it is there, and not merely its exit code
     first.send_signal(by)
     try:
-        said, _ = first.communicate(timeout=60)  # the other one holds the pipe as long as it lives
+        said, _ = first.communicate(timeout=600)  # the other one holds the pipe as long as it lives
     except subprocess.TimeoutExpired:
         os.kill(other, signal.SIGKILL)
         raise
@@ -218,7 +212,7 @@ except InputError as error:
     other = other_of(first)
     assert [first.stdout.readline(), first.stdout.readline()] == ["met\n", "met\n"]
     os.kill(other, signal.SIGKILL)
-    said, _ = first.communicate(timeout=60)
+    said, _ = first.communicate(timeout=600)
     assert said == "Another process of this run has ended: go on with --resume.\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 import pieces
 from protofission.core.errors import InputError
 from protofission.system.launch.counted_pieces import run_counted
+from protofission.system.launch.in_order import run_in_order
 from protofission.system.launch.launcher import MOST_TRIES, Launcher, Work, find_launcher
 from protofission.system.launch.local_launcher import LocalLauncher
 from protofission.system.launch.slurm_launcher import SlurmLauncher
+from small_folds import assert_same_models
 
 pytestmark = [  # submitit leaves its logs open
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -67,6 +70,11 @@ def test_a_piece_that_loses_its_process_is_tried_again(launcher: Launcher, tmp_p
     assert len(lines) == len(set(lines)) == 2  # the kill did happen
 
 
+@pytest.mark.slow
+def test_models_of_folds_are_those_of_this_process(launcher: Launcher) -> None:
+    assert_same_models(launcher)
+
+
 def test_what_cannot_begin_says_so_for_each_piece(launcher: Launcher, tmp_path: Path) -> None:
     work = Work(pieces.refused, (str(tmp_path),), pieces.square)
     news = [each for each in launcher.run(work, [1, 2]) if each.ended]
@@ -86,6 +94,43 @@ def test_pieces_are_taken_one_by_one(tmp_path: Path) -> None:
         pass
     told.close()
     assert len(taken) < 20
+
+
+def test_results_come_in_order_though_one_is_lost_and_another_is_late(tmp_path: Path) -> None:
+    """The first is done here, 6 loses its process once, and 1 ends after the others."""
+    here: list[int] = []
+
+    def run_here(number: int) -> int:
+        here.append(number)
+        return number**2
+
+    tasks = [0, 1, 2, 6]
+    work = pieces.work(tmp_path, pieces.uneven)
+    found = list(run_in_order(tasks, run_here, work, lambda number: number, 2, short=-1))
+    assert found == [number**2 for number in tasks]
+    assert here == [0]
+    assert pieces.tries(tmp_path, 6) == 2  # the kill did happen
+    assert (
+        max((tmp_path / f"{n}.square").stat().st_mtime_ns for n in (1, 2))
+        == (tmp_path / "1.square").stat().st_mtime_ns
+    )
+
+
+@pytest.mark.slow
+def test_a_script_that_cannot_be_imported_computes_alone(tmp_path: Path) -> None:
+    """Its processes would begin the script again; they see that, and end."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pieces\n"
+        "from pathlib import Path\n"
+        "from protofission.system.launch.in_order import run_in_order\n"
+        "from protofission.system.worker_processes import check_processes\n"
+        "check_processes(2)\n"
+        f"work = pieces.work(Path({str(tmp_path)!r}))\n"
+        "print(list(run_in_order([1, 2, 3], lambda n: -n, work, lambda n: n, 2, short=-1)))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert done.stdout == "[-1, -2, -3]\n", done.stderr
 
 
 @pytest.mark.slow
@@ -110,7 +155,9 @@ def test_counts_add_up_and_failures_come_at_the_end(tmp_path: Path) -> None:
     assert said == ["Failed: shard 1: 4 is refused: give another."]
 
 
-@pytest.mark.parametrize("on", ["", "cloud", "ray:/x", "http://x"])
+@pytest.mark.parametrize(
+    "on", ["", "cloud", "ray:/x", "ray://", "ray://host", "slurm:", "http://x"]
+)
 def test_an_unknown_launcher_is_refused(on: str) -> None:
     with pytest.raises(InputError, match="give local, ray, ray://HOST:PORT, auto, slurm"):
         find_launcher(on)

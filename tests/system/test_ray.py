@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +16,13 @@ import pytest
 
 import pieces
 from protofission.core.errors import InputError
+from protofission.system.launch import ray_launcher
 from protofission.system.launch.launcher import MOST_TRIES
+from protofission.system.launch.local_launcher import LocalLauncher
 from protofission.system.launch.ray_launcher import RayLauncher
+from protofission.training.run_elsewhere import RunWork, perform_elsewhere
+from shared_runs import COMMAND, perform_killed
+from small_folds import assert_same_models
 
 # Ray reads its token's mode when it is imported, which the fixture does.
 pytestmark = [
@@ -26,6 +32,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +53,12 @@ def cluster() -> Iterator[object]:
         from ray.cluster_utils import Cluster
 
         made = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": 0,
+                "include_dashboard": False,
+                "ray_client_server_port": free_port(),
+            },
         )
         for _ in range(2):
             made.add_node(num_cpus=1)
@@ -60,6 +77,50 @@ def test_pieces_fail_and_are_lost_and_the_others_go_on(cluster: object, tmp_path
     }
     assert pieces.tries(tmp_path, 3) == MOST_TRIES
     assert pieces.tries(tmp_path, 6) == 2  # the kill did happen
+
+
+@pytest.mark.slow
+def test_processes_of_a_run_meet_on_two_nodes_and_go_on_if_one_is_lost(
+    cluster: object, tmp_path: Path
+) -> None:
+    """The weights are those of processes of this machine, which meet in the same way."""
+    perform_killed(RayLauncher("auto", processes=2), tmp_path / "run")
+    work = RunWork(COMMAND, tmp_path / "here", 2, False, 60.0, False, "cpu")
+    list(perform_elsewhere(work, LocalLauncher(2)))
+    here, there = (
+        (tmp_path / name / "weights.safetensors").read_bytes() for name in ("here", "run")
+    )
+    assert here == there
+
+
+@pytest.mark.slow
+def test_more_processes_that_meet_than_processors_are_refused(
+    cluster: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_launcher, "PATIENCE", 1.0)
+    work = RunWork(COMMAND, tmp_path / "run", 9, False, 60.0, False, "cpu")
+    with pytest.raises(InputError, match="9 processes want 9 of CPU at once, and the Ray cluster"):
+        list(perform_elsewhere(work, RayLauncher("auto", processes=9)))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_models_of_folds_are_those_of_this_machine(cluster: object) -> None:
+    assert_same_models(RayLauncher("auto"))
+
+
+@pytest.mark.slow
+def test_a_client_from_elsewhere_has_its_pieces_carried_out(
+    cluster: object, tmp_path: Path
+) -> None:
+    port = cluster.head_node._ray_params.ray_client_server_port
+    launcher = RayLauncher(f"ray://127.0.0.1:{port}", processes=2)
+    told = launcher.run(pieces.work(tmp_path, pieces.faulty), range(7))
+    ended = {news.place: news for news in told if news.ended}
+    assert {place for place in ended if ended[place].failure} == {3, 4}
+    assert pieces.tries(tmp_path, 6) == 2  # the kill did happen
+    again = launcher.run(pieces.work(tmp_path), [7])  # it can be used twice
+    assert [news.told for news in again if news.ended] == [49]
 
 
 def test_more_pieces_at_once_than_processors_do_not_starve_and_a_node_may_be_lost(
@@ -96,3 +157,22 @@ def test_no_cluster_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with pytest.raises(InputError, match=r"--on auto finds no Ray cluster \(Could not .*\)"):
         list(RayLauncher("auto").run(pieces.work(tmp_path), [1]))
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_cluster_that_goes_away_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def put(work: object) -> None:
+        raise ConnectionError("Client is shutting down.")  # as Ray's client says it
+
+    ray = SimpleNamespace(
+        init=lambda **_: None,
+        put=put,
+        shutdown=lambda: None,
+        exceptions=SimpleNamespace(RaySystemError=RuntimeError),
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(
+        InputError, match=r"The Ray cluster is gone \(Client is shutting down\): st"
+    ):
+        list(RayLauncher("ray://127.0.0.1:10001").run(pieces.work(tmp_path), [1]))

@@ -152,7 +152,8 @@ def test_an_experiment_of_another_version_is_named_with_its_folder(tmp_path: Pat
 
 @pytest.mark.parametrize("preset_name", PRESETS)
 def test_a_command_is_found_for_every_preset_and_method(preset_name: str) -> None:
-    for method in METHODS:
+    """Of each preset every fourth method, another fourth each time."""
+    for method in list(METHODS)[list(PRESETS).index(preset_name) % 4 :: 4]:
         experiment = dataclasses.replace(preset(preset_name, method), seed=3)
         found = command_for(experiment)
         assert found is not None, method

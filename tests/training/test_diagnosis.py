@@ -35,9 +35,10 @@ from protofission.training.history import Epoch, RunHistory, epochs_from_json
 from protofission.training.loop import StepReport
 from protofission.training.presets import PRESETS, preset
 from protofission.training.run import Moment, perform
-from protofission.training.run_console import epoch_line, show_run
+from protofission.training.run_console import show_run
 from protofission.training.run_folder import RunFolder
 from protofission.training.run_metrics import RunMetrics
+from protofission.training.run_words import epoch_line
 from protofission.training.tensorboard import Tracker, curve_values
 from runs import digits, small
 

@@ -202,18 +202,13 @@ def test_bad_input_is_one_sentence(
     assert not (tmp_path / "s").exists()
 
 
-def test_an_encoder_that_changed_before_another_process_read_it_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(module, "initialize_worker", lambda threads: None)
-    monkeypatch.setattr(module, "_mine", None)
+def test_an_encoder_that_changed_before_another_process_read_it_is_refused() -> None:
     spec = find_encoder(ENCODER)
     pixels = np.array(few().sets.train.pixels[:2])
     work = module._Work("digits", 0, {"train": {"plain": 1}}, {"train": 0})
-    block = Block("train", 0, 2)
     known = spec.load().describe()
-    module._begin(work, spec, known)
-    assert module._carry_out(block, pixels)["plain"].shape[:2] == (2, 1)
-    module._begin(work, spec, {**known, "fingerprint": "another"})
+    begun = module._begin(work, spec, known)
+    found = module._carry_out(begun, (Block("train", 0, 2), pixels), print)
+    assert found["plain"].shape[:2] == (2, 1)
     with pytest.raises(InputError, match=f"The encoder {ENCODER} changed while it was in use"):
-        module._carry_out(block, pixels)
+        module._begin(work, spec, {**known, "fingerprint": "another"})

@@ -17,7 +17,7 @@ from runs import digits, small
 DATA = digits()
 RECIPE = (
     "recipe.trainable_stages=none",  # so that every convolution learns
-    "recipe.epochs=3",
+    "recipe.epochs=2",
     "recipe.ema=0.9",
     "recipe.clip=5",
     "backbone.stem=cifar",
@@ -45,9 +45,10 @@ def strides(tensor: Tensor) -> list[int]:
 
 
 OTHERS = [
-    (name, option)
-    for name in ("orca+pf", "openldn", "simclr")
-    for option in ("recipe.optimizer=lars", "recipe.nesterov=true", "recipe.trainable_stages=1")
+    ("orca+pf", "recipe.optimizer=lars"),
+    ("openldn", "recipe.optimizer=lars"),
+    ("simclr", "recipe.nesterov=true"),
+    ("orca+pf", "recipe.trainable_stages=1"),
 ]
 
 
@@ -56,7 +57,7 @@ OTHERS = [
 )
 def test_a_restored_state_goes_on_as_the_living_one(name: str, option: str, tmp_path: Path) -> None:
     living, rest = begun(name, option)
-    for _ in range(5):  # to the middle of an epoch
+    for _ in range(4):  # to the middle of the second epoch
         next(rest)
     restored, other_rest = begun(name, option, restored=True)
     restored.restore(through_a_file(living, RunFolder(tmp_path)))
@@ -71,4 +72,4 @@ def test_a_restored_state_goes_on_as_the_living_one(name: str, option: str, tmp_
             momentum = [value for key, value in other.items() if key.startswith("optimizer.")]
             # what a wrong order would spoil is there: a convolution's momentum, channels last
             assert any(m.ndim == 4 and not m.is_contiguous() and m.any() for m in momentum)
-            assert sum(1 for _ in rest) == sum(1 for _ in other_rest) == 4
+            assert sum(1 for _ in rest) == sum(1 for _ in other_rest) == 2

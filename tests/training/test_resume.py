@@ -54,10 +54,10 @@ SUBJECTS = {
     "images, two optimizers": Subject("openldn", 6, ALL),
     "SimCLR": Subject("simclr", 6),
     "SimCLR, LARS, two processes": Subject("simclr", 5, {"recipe.optimizer": "lars"}, processes=2),
-    "features": Subject("orca+pf", 6, {"recipe.ema": 0.9}, on_a_store=True),
+    "features, average": Subject("orca+pf", 6, AVERAGE, on_a_store=True),
     "features, two processes": Subject("fixmatch-sigmoid+pf", 5, {}, processes=2, on_a_store=True),
 }
-QUICK = ("images, average", "features")
+QUICK = ("features, average",)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from bundles import encoder_at
 from protofission.core.errors import InputError
 from protofission.data.image_sets import floats
 from protofission.data.readers.decode import Decoding, decode
+from protofission.models.encoders.base import EncoderSpec
 from protofission.models.encoders.efficientnet import EfficientNetLite
 from protofission.models.encoders.onnx_network import Onnx
 from protofission.triage import export as module
@@ -87,24 +90,36 @@ def with_threshold(path: Path, value: np.float32) -> bytes:
     return content
 
 
-@pytest.fixture(scope="session")
-def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Path]:
-    """A model on the packaged encoder that accepts about half of all noise, exported."""
-    spec = EfficientNetLite(size=SIDE)
+def exported(spec: EncoderSpec, folder: Path) -> tuple[Bundle, Path]:
+    """A model on an encoder that accepts about half of all noise, and its file."""
     encoder = spec.load()
     bundle = bundle_of(spec=spec, facts=encoder.describe(), names=NAMES, card={"n": 3})
     scores = bundle.calibrated_model(encoder.features(floats(pixels(9)))).id_scores
     bundle.calibrated_model.threshold.copy_(scores.sort().values[4:6].mean())
     before = torch.random.get_rng_state()
-    path = tmp_path_factory.mktemp("export") / "model.onnx"
-    export(bundle, path)
+    export(bundle, folder / "model.onnx")
     assert torch.equal(before, torch.random.get_rng_state())
-    assert [each.name for each in path.parent.iterdir()] == ["model.onnx"]
-    return bundle, path
+    assert [each.name for each in folder.iterdir()] == ["model.onnx"]
+    return bundle, folder / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Path]:
+    """A model on a small residual network."""
+    spec = encoder_at(tmp_path_factory.mktemp("encoder") / "small.safetensors")
+    return exported(replace(spec, size=SIDE), tmp_path_factory.mktemp("export"))
+
+
+@pytest.mark.slow
+def test_pixels_of_the_packaged_encoder_become_what_torch_says(tmp_path: Path):
+    pixels_agree(*exported(EfficientNetLite(size=SIDE), tmp_path))
 
 
 def test_pixels_become_what_torch_says_in_batches_of_any_size(real: tuple[Bundle, Path]):
-    bundle, path = real
+    pixels_agree(*real)
+
+
+def pixels_agree(bundle: Bundle, path: Path) -> None:
     session, encoder = session_of(path), bundle.encoder()
     (one,) = session.get_inputs()
     assert (one.name, one.type, one.shape[1:]) == ("images", "tensor(uint8)", [3, SIDE, SIDE])

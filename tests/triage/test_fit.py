@@ -15,6 +15,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import protofission
+from bundles import encoder_at
 from protofission.core.errors import InputError
 from protofission.data.readers.decode import decode
 from protofission.data.store.reader import Store
@@ -27,6 +28,14 @@ from protofission.triage.prediction_table import read_rows
 from protofission.triage.workbench.material import Material
 
 ENCODER = ("--encoder", "simclr-cifar10", "--steps", 40, "--processes", 1)
+
+
+@pytest.fixture(scope="module")
+def brief(tmp_path_factory):
+    """A small encoder that nobody trained, and a few steps."""
+    path = tmp_path_factory.mktemp("encoder") / "small.safetensors"
+    encoder_at(path)
+    return ("--encoder", path, "--steps", 3, "--processes", 1)
 
 
 @pytest.fixture(autouse=True)
@@ -92,13 +101,14 @@ def is_finished_store(folder):
     return True
 
 
-def test_a_killed_fit_goes_on_and_comes_to_the_same_model(tmp_path, call):
+def test_a_killed_fit_goes_on_and_comes_to_the_same_model(tmp_path, call, brief):
     labeled, pool = digit_folders(tmp_path, pool=40)
+    brief = (*brief[:3], 40, *brief[4:])  # so that there is time to kill it while it trains
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert call("fit", labeled, pool, "--out", whole, *ENCODER).code == 0
+    assert call("fit", labeled, pool, "--out", whole, *brief).code == 0
     command = [sys.executable, "-m", "protofission", "fit", labeled, pool, "--out", killed]
     process = subprocess.Popen(
-        [*map(str, command), *map(str, ENCODER)],
+        [*map(str, command), *map(str, brief)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -112,7 +122,7 @@ def test_a_killed_fit_goes_on_and_comes_to_the_same_model(tmp_path, call):
     (features,) = work.glob("store-*/train-plain.npy")
     saved = features.stat()
     assert not killed.exists()
-    assert call("fit", labeled, pool, "--out", killed, *ENCODER).code == 0
+    assert call("fit", labeled, pool, "--out", killed, *brief).code == 0
     kept = (killed / "features" / features.name).stat()  # the same file, not written again
     assert (kept.st_ino, kept.st_mtime_ns) == (saved.st_ino, saved.st_mtime_ns)
     for name in ("model.safetensors", "calibration.npy", "triage.csv"):
@@ -124,10 +134,11 @@ def contents(folder):
 
 
 @pytest.mark.slow
-def test_the_same_command_gives_the_same_bytes_whatever_the_cache_held(tmp_path, call, monkeypatch):
+def test_the_same_command_gives_the_same_bytes_whatever_the_cache_held(
+    tmp_path, call, monkeypatch, brief
+):
     labeled, pool = digit_folders(tmp_path, labels=8, pool=80)
     model, cache = tmp_path / "model", tmp_path / "cache" / "protofission" / "images"
-    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
 
     def fit():
         said = call("fit", labeled, pool, "--out", model, *brief)
@@ -157,10 +168,9 @@ def test_the_same_command_gives_the_same_bytes_whatever_the_cache_held(tmp_path,
     assert fit() == cold  # half of the pool was there
 
 
-def test_pixels_are_hashed_once_and_lie_on_the_disk_once(tmp_path, call, monkeypatch):
+def test_pixels_are_hashed_once_and_lie_on_the_disk_once(tmp_path, call, monkeypatch, brief):
     labeled, pool = digit_folders(tmp_path, labels=8, pool=30)
     model, cache = tmp_path / "model", tmp_path / "cache" / "protofission" / "images"
-    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
     hashed, on_disk = [], []
 
     def noting(function):
@@ -189,12 +199,11 @@ def test_pixels_are_hashed_once_and_lie_on_the_disk_once(tmp_path, call, monkeyp
         shutil.rmtree(model)
 
 
-def test_a_model_keeps_features_and_images_for_the_workbench(tmp_path, call, monkeypatch):
+def test_a_model_keeps_features_and_images_for_the_workbench(tmp_path, call, monkeypatch, brief):
     labeled, pool = digit_folders(tmp_path, labels=8, pool=30)
     (pool / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     shutil.copy(next((labeled / "1").iterdir()), pool / "again.png")
     model, files = tmp_path / "model", []
-    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
 
     def embed(*arguments, **options):
         found = real_embed(*arguments, **options)
@@ -226,10 +235,9 @@ def test_a_model_keeps_features_and_images_for_the_workbench(tmp_path, call, mon
     assert said.code == 0, said.err
 
 
-def test_a_model_without_features_says_so_to_the_workbench(tmp_path, call):
+def test_a_model_without_features_says_so_to_the_workbench(tmp_path, call, brief):
     labeled, pool = digit_folders(tmp_path, labels=8, pool=30)
     model = tmp_path / "model"
-    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
     said = call("fit", labeled, pool, "--out", model, "--no-features", *brief)
     assert said.code == 0, said.err
     assert not (model / "features").exists()
@@ -239,10 +247,11 @@ def test_a_model_without_features_says_so_to_the_workbench(tmp_path, call):
         Material.open(model)
 
 
-def test_features_stay_if_the_model_cannot_be_moved_to_its_place(tmp_path, call, monkeypatch):
+def test_features_stay_if_the_model_cannot_be_moved_to_its_place(
+    tmp_path, call, monkeypatch, brief
+):
     labeled, pool = digit_folders(tmp_path, labels=8, pool=30)
     model = tmp_path / "model"
-    brief = ("--encoder", "simclr-cifar10", "--steps", 3, "--processes", 1)
 
     def write(path, *arguments):
         (model / "of another").mkdir(parents=True)  # meanwhile somebody made the folder
@@ -318,9 +327,9 @@ def test_the_example_s_folders_fit(tmp_path, project, monkeypatch):
     assert np.mean([row.class_name == row.path[-5] for row in known]) > 0.6
 
 
-def test_few_labels_are_enough_to_count_clusters(tmp_path, call):
+def test_few_labels_are_enough_to_count_clusters(tmp_path, call, brief):
     labeled, pool = digit_folders(tmp_path, labels=4, pool=20)
-    said = call("fit", labeled, pool, "--out", tmp_path / "m", "--discover", "auto", *ENCODER)
+    said = call("fit", labeled, pool, "--out", tmp_path / "m", "--discover", "auto", *brief)
     assert said.code == 0, said.err
     assert "cannot set a threshold" in said.out  # of 12 labels, at 95 %
 

@@ -12,7 +12,7 @@ from protofission.core.errors import InputError
 from protofission.core.metrics import auroc
 from protofission.core.temperature import best_temperature
 from protofission.core.threads import all_threads
-from protofission.system.worker_processes import run_in_order
+from protofission.system.launch.in_order import run_in_order
 from protofission.triage import fold_models
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, REJECT
 from protofission.triage.fit_model import fit_features

@@ -10,7 +10,7 @@ from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.triage.fold_model import FoldModelSizes, spread_logits
 from protofission.triage.fold_models import FoldData, _train
-from protofission.triage.fold_training import FoldTraining, train_fold
+from protofission.triage.fold_training import FoldTraining, estimate_share, train_fold
 
 
 def sizes_of(strange=4, **others):
@@ -126,7 +126,6 @@ SETTINGS = FoldTraining(prototypes=2, width=6, steps=5, seed=0)
 @pytest.mark.parametrize("known", [2, 3])
 def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
     """Each part by a library or by numpy: regression, Mahalanobis distances, standardization."""
-    from sklearn.linear_model import LogisticRegression
 
     from protofission.core.distance_scores import fit_background, fit_gaussians, mahalanobis
 
@@ -152,14 +151,38 @@ def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
     weights = by_pool.std(0, correction=0) / model.score_scales
     assert weights.tolist() == pytest.approx([1, 0.5, 0.25], rel=1e-3)  # as for a share of a half
 
-    known_by = LogisticRegression(max_iter=100, tol=1e-3).fit(standard[: len(labels)], labels)
     linear = found @ model.regression.T + model.intercepts  # no row is far away
+    known_by = taught_regression(model, standard, near, scores, logits, labels)
     probs = linear.softmax(1).numpy()
-    assert probs == pytest.approx(known_by.predict_proba(standard), abs=1e-3)
+    assert probs == pytest.approx(known_by.predict_proba(standard @ model.axes.T.numpy()), abs=1e-3)
     assert torch.allclose(logits[:, 1], spread_logits(linear), atol=1e-5)
     spreads = logits[len(labels) :].unbind(1)
-    scales = [float(each.std()) / weight for each, weight in zip(spreads, (3, 1, 1), strict=True)]
+    scales = [float(each.std()) / weight for each, weight in zip(spreads, (2, 4, 1), strict=True)]
     assert model.logit_scales.tolist() == pytest.approx(scales, rel=1e-3)
+
+
+def taught_regression(model, standard, near, scores, logits, labels):
+    """A regression of labels, then one of labels and of the pool images that score highest."""
+    from sklearn.linear_model import LogisticRegression
+
+    count = len(labels)
+    first = LogisticRegression(max_iter=100, tol=1e-3).fit(standard[:count], labels)
+    own = first.decision_function(standard[count:])
+    own = np.stack([-own / 2, own / 2], 1) if own.ndim == 1 else own
+    energy, guessed = np.log(np.exp(own).sum(1)), spread_logits(torch.from_numpy(own)).numpy()
+    share = estimate_share(near[:count].float(), torch.from_numpy(labels), near[count:].float())
+    parts = np.column_stack([scores[count:, :2].numpy(), energy])
+    ranked = (parts - parts.mean(0)) / parts.std(0) @ [1, share, (1 - share) ** 2]
+    by_fission, by_distance = (logits[count:, place].numpy() for place in (0, 2))
+    summed = 3 * by_fission / by_fission.std() + guessed / guessed.std()
+    classes = (summed + by_distance / by_distance.std()).argmax(1)
+    sure = np.argsort(-ranked)[: round(0.7 * (1 - share) * len(ranked))]
+    assert 0 < len(sure) < len(ranked)
+    rows = standard @ model.axes.T.numpy()
+    weights = np.repeat([1.0, 0.3], [count, len(sure)])
+    rows = np.concatenate([rows[:count], rows[count:][sure]])
+    taught = LogisticRegression(C=0.01, max_iter=100, tol=1e-3)
+    return taught.fit(rows, np.concatenate([labels, classes[sure]]), sample_weight=weights)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
@@ -170,9 +193,22 @@ def test_scores_are_joined_by_the_share_of_strangers(share):
     standard = model.parts(torch.from_numpy(pool).double())[0]
     standard = (standard - standard.mean(0)) / standard.std(0, correction=0)
     wanted = standard @ torch.tensor([1, share, (1 - share) ** 2]).double()
-    model.weigh_scores(share)
+    model.weigh(share)
     found = model(torch.from_numpy(pool).double()).scores
     assert (found - wanted).abs().max() < 0.02  # no weight is 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
+def test_logits_are_joined_by_the_share_of_known_images(share):
+    """1 + 2 known times fission's, 1 + 6 known times the regression's, and those of distances."""
+    rows, labels, pool = drawn()
+    model = train_fold(SETTINGS, rows, labels, pool).double()
+    parts = model.parts(torch.from_numpy(pool).double())[1]
+    parts = parts / parts.transpose(0, 1).flatten(1).std(1)[:, None]
+    weights = torch.tensor([3 - 2 * share, 7 - 6 * share, 1]).double()
+    model.weigh(share)
+    found = model(torch.from_numpy(pool).double()).logits
+    assert torch.allclose(found, torch.einsum("p,nps->ns", weights, parts), rtol=1e-3, atol=1e-3)
 
 
 def test_a_control_has_no_heads_for_strangers_and_the_labels_as_background():

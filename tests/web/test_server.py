@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from commands import heed_interrupts
 from protofission.core.errors import InputError
 from protofission.web import connections
 from protofission.web.server import address_of, bind, is_loopback
@@ -32,7 +33,9 @@ async def application(scope, receive, send):
             if kind == "lifespan.shutdown":
                 print("closed", flush=True)
                 return
-    await asyncio.sleep(float(scope["query_string"] or 0))
+    if scope["query_string"]:
+        print("asked", flush=True)
+        await asyncio.sleep(float(scope["query_string"]))
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"done"})
 
@@ -52,7 +55,9 @@ main()
 def running() -> Iterator[tuple[subprocess.Popen[str], int]]:
     command = [sys.executable, "-c", SLOW_APPLICATION]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(  # type: ignore[call-overload]
+        command, text=True, preexec_fn=heed_interrupts, **pipes
+    ) as process:
         try:
             yield process, int(process.stdout.readline().rpartition(":")[2])
         finally:
@@ -92,7 +97,8 @@ def test_a_signal_finishes_the_request_in_flight_and_ends_with_the_usual_code(
         found: list[bytes] = []
         waiting = threading.Thread(target=lambda: found.append(get(port, "/?1.5")))
         waiting.start()
-        time.sleep(0.5)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "asked\n"
         process.send_signal(number)
         assert process.wait(20) == code
         waiting.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -29,6 +30,14 @@ def number_or_auto(_: type, tokens: Sequence[Token]) -> int | str:
         raise ValueError(f"{text!r} must be a whole number, or auto.") from None
 
 
+def in_a_folder(_: type, path: Path | None) -> None:
+    """Refuse an output in an object store; a Path has lost one of its slashes."""
+    found = re.match("(s3|gs|hf):/+", str(path))
+    if found:
+        shown = f"{found[1]}://{str(path)[found.end() :]}"
+        raise ValueError(f"{shown} is in an object store: name a place in a folder.")
+
+
 Whole = Annotated[int, Parameter(converter=whole_number)]
 NumberOrAuto = Annotated[int | Literal["auto"], Parameter(converter=number_or_auto)]
 Flag = Annotated[bool, Parameter(negative="")]
@@ -37,8 +46,10 @@ Names = Annotated[
 ]
 Images = Annotated[tuple[Path, ...], Parameter(negative="")]
 Set = Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)]
-Out = Annotated[Path, Parameter(name=["--out", "-o"])]
-OptionalOut = Annotated[Path | None, Parameter(name=["--out", "-o"], show_default=False)]
+Out = Annotated[Path, Parameter(name=["--out", "-o"], validator=in_a_folder)]
+OptionalOut = Annotated[
+    Path | None, Parameter(name=["--out", "-o"], show_default=False, validator=in_a_folder)
+]
 OptionalPath = Annotated[Path | None, Parameter(show_default=False)]
 OptionalText = Annotated[str | None, Parameter(show_default=False)]
 OptionalQuality = Annotated[Literal["fast", "good", "best"] | None, Parameter(show_default=False)]

@@ -6,12 +6,14 @@ import os
 import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
 from protofission.cli.arguments import (
     Accelerator,
     Flag,
+    On,
     OptionalOut,
     OptionalPath,
     OptionalText,
@@ -19,6 +21,11 @@ from protofission.cli.arguments import (
     Set,
     Whole,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from protofission.training.command import Command
 
 
 @Parameter(name="*")
@@ -35,9 +42,12 @@ class RunOptions:
     resume: Flag = False
     """Go on with the unfinished run in the folder."""
     processes: Whole = 1
-    """Processes on this machine; with accelerators, one per device."""
+    """Processes of a machine; with accelerators, one per device."""
     nodes: Whole = 1
-    """Number of machines; each reads NODE_RANK, MASTER_ADDR and MASTER_PORT."""
+    """Number of machines; on local each reads NODE_RANK, MASTER_ADDR and MASTER_PORT."""
+    on: On = "local"
+    """Machines that train: local; ray, for a Ray cluster that is started for this command; auto or
+    ray://HOST:PORT, for one that runs; slurm or slurm:PARTITION."""
     accelerator: Accelerator = "auto"
     """Device to train on; by default the best available."""
     save_every: float = 60.0
@@ -67,6 +77,7 @@ def train(
         protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track --resume
         protofission train orca+pf --store stores/cifar10 --out runs/features
         protofission train orca+pf --preset paper/cifar10 --out runs/paper --processes 4
+        protofission train orca+pf --preset paper/cifar10 --out runs/ray --on auto --processes 8
         torchrun --nproc-per-node 2 -m protofission train orca --out runs/two
 
     Parameters
@@ -97,6 +108,7 @@ def pretrain(*, preset: str = "cpu/cifar10", run_options: RunOptions) -> None:
         protofission pretrain --preset cpu/cifar10 --out runs/simclr
         protofission pretrain --preset cpu/cifar10 --out runs/simclr --resume
         protofission pretrain --preset digits --out runs/digits --set recipe.epochs=50
+        protofission pretrain --preset cpu/cifar10 --out runs/ray --on ray://head:10001
         protofission train orca+pf --out runs/own --set backbone.weights=runs/digits
 
     Parameters
@@ -111,13 +123,11 @@ def run_training(method: str, preset: str, run_options: RunOptions) -> None:
     """Refuse what can be refused, start the processes, train."""
     from rich.console import Console
 
-    from protofission.system.console import print_warning
     from protofission.system.distributed import launch_processes
-    from protofission.training import diagnosis
     from protofission.training.command import Command
     from protofission.training.presets import check_accelerator
     from protofission.training.run import check_folder
-    from protofission.training.run_console import show_loading, show_run
+    from protofission.training.run_console import show_loading, show_run, show_start_warnings
     from protofission.training.run_folder import RunFolder
     from protofission.training.tensorboard import Tracker
 
@@ -128,6 +138,9 @@ def run_training(method: str, preset: str, run_options: RunOptions) -> None:
     folder, console = RunFolder(run_options.out), Console()
     check_folder(folder, experiment, resume=run_options.resume)
     tracker = Tracker(folder) if run_options.track else None
+    if run_options.on != "local":
+        _train_elsewhere(command, run_options, console)
+        return
     if run_options.processes * run_options.nodes > 1 or "LOCAL_RANK" in os.environ:
         # One that waits for the others' gradients would not hear of the signal.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -139,8 +152,7 @@ def run_training(method: str, preset: str, run_options: RunOptions) -> None:
     )
     data = show_loading(experiment, processes, console)
     if processes.first:
-        for warning in diagnosis.start_warnings(experiment):
-            print_warning(console, warning)
+        show_start_warnings(experiment, console)
     show_run(
         experiment,
         data,
@@ -152,6 +164,34 @@ def run_training(method: str, preset: str, run_options: RunOptions) -> None:
         tracker=tracker,
         command=command,
     )
+
+
+def _train_elsewhere(command: Command, options: RunOptions, console: Console) -> None:
+    """Train by the processes of a launcher; where no accelerator is named, on processors."""
+    from protofission.core.errors import require
+    from protofission.system.launch.launcher import find_launcher
+    from protofission.training.run_console import show_run_elsewhere, show_start_warnings
+    from protofission.training.run_elsewhere import RunWork
+
+    cuda = options.accelerator == "cuda"
+    require(
+        not (cuda and options.on.startswith("slurm")),
+        "--on slurm trains on processors: on accelerators run torchrun in a job of yours, or give "
+        "--on ray.",
+    )
+    launcher = find_launcher(options.on, options.processes, options.nodes, gpus=int(cuda))
+    work = RunWork(
+        command,
+        options.out,
+        options.processes * options.nodes,
+        options.resume,
+        options.save_every,
+        options.track,
+        "cuda" if cuda else "cpu",
+    )
+    experiment = command.experiment()
+    show_start_warnings(experiment, console)
+    show_run_elsewhere(work, launcher, experiment, console)
 
 
 def weights(

@@ -59,6 +59,7 @@ def fit(
 
         protofission fit labeled/ pool/ --out model
         protofission fit labels.csv pool/ --out model --keep 0.99 --discover auto
+        protofission fit labeled/ pool/ --out model --on auto
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ def predict(
         else:
             shown |= {"processes": number, "allow_download": allow_download, "force": force}
             summary = predict_images(model, images, out, format, **shown)
-    print_line(console, summary.sentence())
+    print_line(console if out is None else Console(), summary.sentence())
 
 
 def _need_out() -> Path:

@@ -94,9 +94,17 @@ def next_(model: Path, /, *, n: Whole = 50, out: OptionalOut = None, force: Flag
     from protofission.triage.workbench.next_table import next_table, write_next
 
     if out is None:
-        sys.stdout.buffer.write(next_table(model, n))
+        table = next_table(model, n)
+        sys.stdout.buffer.write(table)
+        number = table.count(b"\n") - 1  # names have no line breaks: they are escaped
+        if number < n:
+            print(f"{_images_to_label(number, n)}.", file=sys.stderr)
         return
     number = write_next(model, n, out, force=force)
+    print(f"{_images_to_label(number, n)}: {printable(str(out))}")
+
+
+def _images_to_label(number: int, wanted: int) -> str:
     images = "1 image" if number == 1 else f"{number:,} images"
-    left = "" if number == n else f" (of {n:,}: no more are left)"
-    print(f"{images} to label next{left}: {printable(str(out))}")
+    left = "" if number == wanted else f" (of {wanted:,}: no more are left)"
+    return f"{images} to label next{left}"

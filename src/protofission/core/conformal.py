@@ -41,7 +41,8 @@ class Guarantee:
     rank: int
     """k: the threshold is the k-th lowest of their scores; 0 where it is -inf."""
     expected: float
-    """The share accepted on average over such sets: (n + 1 - k) / (n + 1), more with ties."""
+    """The share accepted on average over such sets: by one model (n + 1 - k) / (n + 1), more with
+    ties; by those of several folds, an estimate."""
     at_least: float
     """The lower end of the range of the share accepted, for this number of images."""
     confidence: float = 0.95
@@ -80,10 +81,9 @@ class Guarantee:
         low = percent(math.floor(1000 * self.at_least) / 1000)
         high = percent(math.ceil(1000 * self.at_most) / 1000)
         proved = percent(math.floor(1000 * self.proved + EXACTNESS) / 1000)
-        more = " or a little more" if self.folds > 1 else ""
         return (
             f"Of new images of a known class, if drawn like the {self.images:,} {kind}, about "
-            f"{percent(self.expected)}{more} are accepted: between {low} and {high} with "
+            f"{percent(self.expected)} are accepted: between {low} and {high} with "
             f"{percent(self.confidence, 6)} confidence for so many "
             f"(proved: at least {proved} on average)."
         )

@@ -39,6 +39,10 @@ _LAUNCHER = "PROTOFISSION_LAUNCHER"
 """Environment variable with the id of the process that launched this one, if it was ours."""
 
 
+class LostProcessError(InputError):
+    """Another process of a run has ended."""
+
+
 class Processes:
     """One process on a CPU: nothing to gather, nothing to average."""
 
@@ -88,7 +92,7 @@ def _lost_process_errors() -> Iterator[None]:
     except RuntimeError as error:
         # NCCL and the store have a type of error for it, gloo has none but names its file.
         if isinstance(error, torch.distributed.DistError) or "gloo/transport/" in str(error):
-            raise InputError(
+            raise LostProcessError(
                 "Another process of this run has ended: go on with --resume."
             ) from error
         raise

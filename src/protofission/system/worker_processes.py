@@ -10,39 +10,19 @@ import os
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import current_process, get_context, parent_process
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 
 from protofission.core.errors import InputError, require
 from protofission.system.signals import deferred_signals
 
-SHORT = 20.0
-"""Seconds of work for which no worker is started: each takes some to begin."""
 LOOK_EVERY = 0.5
 """Seconds between two checks that the parent is alive."""
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class WorkerTask(Generic[Task, Result]):
-    """The functions by which a worker process does a task; they are pickled by name."""
-
-    initializer: Callable[..., None]
-    """Called once in each worker, with `initargs`; a function of a module, as `run` is."""
-    initargs: tuple[Any, ...]
-    run: Callable[..., Result]
-    arguments: Callable[[Task], tuple[Any, ...]]
-    """Arguments of `run`; computed in this process when the task is submitted."""
 
 
 def check_processes(processes: int) -> None:
@@ -54,58 +34,6 @@ def check_processes(processes: int) -> None:
     require(1 <= processes <= 1024, f"processes = {processes} must be between 1 and 1024.")
     if getattr(current_process(), "_inheriting", False):
         raise SystemExit(1)
-
-
-def run_in_order(
-    tasks: Sequence[Task],
-    run_here: Callable[[Task], Result],
-    worker_task: WorkerTask[Task, Result],
-    processes: int,
-    short: float = SHORT,
-) -> Generator[Result, None, None]:
-    """Yield the results of tasks in their order, by worker processes where they take long.
-
-    A caller that may stop before the last result closes the generator: that ends the workers.
-
-    Args:
-        short: no worker is started where fewer seconds of work than this are left.
-    """
-    started = time.monotonic()
-    for done, task in enumerate(tasks):
-        left = (time.monotonic() - started) * (len(tasks) - done) / max(done, 1)
-        if done and processes > 1 and left > short:
-            yield from _run_by_workers(tasks[done:], run_here, worker_task, processes)
-            return
-        yield run_here(task)
-
-
-def _run_by_workers(
-    tasks: Sequence[Task],
-    run_here: Callable[[Task], Result],
-    worker_task: WorkerTask[Task, Result],
-    processes: int,
-) -> Iterator[Result]:
-    """Yield the results of tasks by a pool of workers, with few tasks under way at any time."""
-    processes = min(processes, len(tasks))
-    pending: deque[Future[Result]] = deque()
-    left = deque(tasks)
-    done = 0
-    initializer, initargs = worker_task.initializer, worker_task.initargs
-    try:
-        with worker_pool(processes, initializer, initargs, "or give --processes 1") as submit:
-            while left or pending:
-                while left and len(pending) <= 2 * processes:
-                    pending.append(submit(worker_task.run, *worker_task.arguments(left.popleft())))
-                yield pending.popleft().result()
-                done += 1
-    except BrokenProcessPool:
-        require(
-            done == 0,
-            "A process that computes features was killed or ran out of memory: give the same "
-            "command again, with fewer --processes if memory is short.",
-        )
-        # None could start, as where a script has no `if __name__ == "__main__":`.
-        yield from map(run_here, tasks)
 
 
 @contextmanager

@@ -32,13 +32,9 @@ from protofission.data.store.reader import Store
 from protofission.data.store.writer import BlockFeatures, Computed, check_store_destination, fill
 from protofission.models.encoders import Encoder, EncoderSpec
 from protofission.system.digests import digest
-from protofission.system.worker_processes import (
-    SHORT,
-    WorkerTask,
-    check_processes,
-    initialize_worker,
-    run_in_order,
-)
+from protofission.system.launch.in_order import SHORT, run_in_order
+from protofission.system.launch.launcher import Tell, Work
+from protofission.system.worker_processes import check_processes
 from protofission.training.encoder_choice import with_engine_of
 
 MOST_IMAGES = 256
@@ -179,15 +175,14 @@ def embed(
         def here(block: Block) -> BlockFeatures:
             return work.features(loaded, block, _pixels(parts, block))
 
-        by_worker: WorkerTask[Block, BlockFeatures] = WorkerTask(
-            _begin,
-            (work, spec, encoder.describe()),
-            _carry_out,
-            lambda block: (block, _pixels(parts, block)),
-        )
+        by_worker = Work(_begin, (work, spec, encoder.describe()), _carry_out)
+
+        def piece_of(block: Block) -> _Piece:
+            return block, _pixels(parts, block)
 
         def compute(blocks: Sequence[Block]) -> Computed:
-            with closing(run_in_order(blocks, here, by_worker, processes, SHORT)) as results:
+            results = run_in_order(blocks, here, by_worker, piece_of, processes, SHORT)
+            with closing(results):
                 yield from zip(blocks, results, strict=True)
 
         labels = {part: own.labels for part, own in parts.items()}
@@ -280,27 +275,19 @@ class _Work:
         return found
 
 
-_mine: tuple[_Work, Encoder] | InputError | None = None
-"""The work and encoder of a worker process, or the error that kept it from loading them."""
+def _begin(work: _Work, spec: EncoderSpec, known: dict[str, Any]) -> tuple[_Work, Encoder]:
+    encoder = spec.load()
+    require(
+        encoder.describe() == known,
+        f"The encoder {printable(spec.source)} changed while it was in use: give the same "
+        "command again.",
+    )
+    return work, encoder
 
 
-def _begin(work: _Work, spec: EncoderSpec, known: dict[str, Any]) -> None:
-    global _mine
-    initialize_worker(threads=1)
-    try:
-        encoder = spec.load()
-        require(
-            encoder.describe() == known,
-            f"The encoder {printable(spec.source)} changed while it was in use: give the same "
-            "command again.",
-        )
-        _mine = work, encoder
-    except InputError as error:
-        _mine = error
+_Piece = tuple[Block, NDArray[np.uint8]]
 
 
-def _carry_out(block: Block, pixels: NDArray[np.uint8]) -> BlockFeatures:
-    if not isinstance(_mine, tuple):
-        raise _mine or RuntimeError("begun without an encoder")
-    work, encoder = _mine
-    return work.features(encoder, block, pixels)
+def _carry_out(begun: tuple[_Work, Encoder], piece: _Piece, _: Tell) -> BlockFeatures:
+    work, encoder = begun
+    return work.features(encoder, *piece)

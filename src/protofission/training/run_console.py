@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from protofission.data.store.writer import check_store_destination
 from protofission.models.encoders import EncoderSpec, fetch
 from protofission.system.console import print_line, print_warning, progress_bar, progress_bars
 from protofission.system.distributed import ALONE, Processes
-from protofission.system.launch.launcher import find_launcher
+from protofission.system.launch.launcher import Launcher, find_launcher
 from protofission.system.processors import processors
 from protofission.training import diagnosis
 from protofission.training.command import Command
@@ -28,9 +30,10 @@ from protofission.training.embed import ViewCounts, check_apart, embed, images_o
 from protofission.training.embed_shards import embed_in_shards
 from protofission.training.encoder_choice import EncoderChoice, with_engine_of
 from protofission.training.experiment import Experiment
-from protofission.training.history import Epoch
 from protofission.training.run import SAVE_EVERY, perform
+from protofission.training.run_elsewhere import RunWork, perform_elsewhere
 from protofission.training.run_folder import RunFolder
+from protofission.training.run_words import RunLine, tell_moments
 from protofission.training.schedules import number_of_steps
 from protofission.training.tensorboard import Tracker
 from protofission.training.trunk_cache import cached_trunk
@@ -63,39 +66,38 @@ def show_run(
             pass
         return
     steps = number_of_steps(experiment.recipe, data.training)
-    warned: set[str] = set()
+    title = f"{experiment.name}, seed {experiment.seed}"
     with progress_bars(console) as progress:
-        task = progress.add_task(f"{experiment.name}, seed {experiment.seed}", total=steps)
-        for number, moment in enumerate(moments):
-            if number == 0 and moment.report.step > 0:
-                print_line(console, f"Going on after step {moment.report.step} of {steps}.")
-            progress.update(task, completed=moment.report.step + 1)
-            if moment.epoch is None:
-                continue
-            if tracker is not None:
-                tracker.add(moment.epoch)
-            print_line(console, epoch_line(moment.epoch))
-            done = (moment.report.step + 1) / steps
-            for finding in diagnosis.epoch_findings(moment.epoch, experiment, done):
-                if finding.kind not in warned:
-                    warned.add(finding.kind)
-                    print_warning(console, finding.sentence)
+        task = progress.add_task(title, total=steps)
+        for done, lines in tell_moments(moments, experiment, steps, tracker):
+            progress.update(task, completed=done)
+            _print_lines(console, lines)
         progress.update(task, completed=steps)
     print_line(console, f"The run: {folder.path}")
 
 
-def epoch_line(epoch: Epoch) -> str:
-    """An epoch's numbers in a line of at most 80 characters."""
-    parts = [f"epoch {epoch.epoch + 1}", f"loss {epoch.loss:.3g}"]
-    if epoch.trusted is not None:
-        parts.append(f"trusted {epoch.trusted:.0%}")
-    if epoch.neighbours is not None:
-        parts.append(f"neighbors {epoch.neighbours:.2%}")
-    if epoch.summary is not None:
-        shares = vars(epoch.summary.strict).items()
-        parts.append(" ".join(f"{name} {100 * share:.1f}" for name, share in shares))
-        parts.append(f"AUC {epoch.summary.auc:.3f}")
-    return "  ".join(parts)
+def show_run_elsewhere(
+    work: RunWork, launcher: Launcher, experiment: Experiment, console: Console
+) -> None:
+    """Perform a run by the processes of a launcher, under a bar."""
+    with progress_bars(console) as progress:
+        task = progress.add_task(f"{experiment.name}, seed {experiment.seed}", total=None)
+        with closing(perform_elsewhere(work, launcher)) as told:
+            for news in told:
+                progress.update(task, completed=news.done, total=news.steps or None)
+                _print_lines(console, news.lines)
+    print_line(console, f"The run: {work.folder}")
+
+
+def _print_lines(console: Console, lines: Iterable[RunLine]) -> None:
+    for line in lines:
+        (print_warning if line.warning else print_line)(console, line.text)
+
+
+def show_start_warnings(experiment: Experiment, console: Console) -> None:
+    """Print what is to be said about an experiment before its first step."""
+    for warning in diagnosis.start_warnings(experiment):
+        print_warning(console, warning)
 
 
 def show_loading(experiment: Experiment, processes: Processes, console: Console) -> Data:

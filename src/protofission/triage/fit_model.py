@@ -19,7 +19,12 @@ from torch import Tensor
 from protofission.core.array_types import Floats, Ints
 from protofission.core.cluster_numbers import ClusterNumber
 from protofission.core.conformal import Guarantee
-from protofission.core.cross_conformal import FoldScores, cross_guarantee, fold_scores
+from protofission.core.cross_conformal import (
+    FoldScores,
+    cross_guarantee,
+    fold_scores,
+    model_agreement,
+)
 from protofission.core.errors import require
 from protofission.core.near_duplicates import near_duplicates
 from protofission.core.ood_share import ShareEstimate, ood_share
@@ -283,7 +288,7 @@ def _train_and_guard(
     strangers = _estimate_strangers(models, data)
     share = 0.5 if np.isnan(strangers.share) else strangers.share
     for each in models:
-        each.weigh_scores(share)
+        each.weigh(share)
     model = fold_verdicts(models, data)
     guard = compare(control, model, share, options.seed)
     return (controls if guard.pool_hurts else models), guard, strangers
@@ -338,7 +343,8 @@ def _calibrate(models: list[FoldModel], data: FoldData, options: FitOptions) -> 
     probs = np.zeros((len(data.labels), logits.shape[1]))
     probs[judged] = _softmax(logits / temperature)
     ranked = fold_scores(scores, folds, reference) if len(judged) else None
-    guarantee = cross_guarantee(folds, options.keep)
+    agreement = 1.0 if ranked is None else model_agreement(ranked, reference)
+    guarantee = cross_guarantee(folds, options.keep, agreement=agreement)
     return _Calibration(
         ranked,
         replace(guarantee, folds=0) if options.folds == 1 else guarantee,

@@ -94,8 +94,9 @@ class FoldModel(nn.Module):
     The ID score is a sum of three, each standardized by the pool, with the weights of
     `score_weights`: by how much the largest logit of known classes exceeds the largest of
     strangers; by how much the background is farther than the nearest class; and the energy of a
-    logistic regression on the labels. The logits are the sum of fission's, of the regression's, and
-    of those that distances give, each scaled by its spread and weighed by LOGIT_WEIGHTS.
+    logistic regression, on the labels and on what is most surely known of the pool. The logits are
+    the sum of fission's, of the regression's, and of those that distances give, each scaled by its
+    spread and weighed by `logit_weights`.
     """
 
     mean: Tensor
@@ -132,9 +133,13 @@ class FoldModel(nn.Module):
         logits = logits / self.logit_scales[..., None, :, None]
         return FoldOutput(logits.sum(-2), row_sums(scores))
 
-    def weigh_scores(self, share: float) -> None:
-        """Join the scores by an estimated share of strangers, in the place of START_SHARE."""
+    def weigh(self, share: float) -> None:
+        """Join scores and logits by an estimated share of strangers, in the place of START_SHARE.
+
+        It is for models that learned from a pool.
+        """
         self.score_scales.mul_(score_weights(START_SHARE) / score_weights(share))
+        self.logit_scales.mul_(logit_weights(1 - START_SHARE) / logit_weights(1 - share))
 
     def spaces(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, D) standardized features, (N, near) reduced ones and (N, width) whitened units."""
@@ -181,6 +186,18 @@ def score_weights(share: float) -> Tensor:
     """
     weights = torch.tensor([1.0, share, (1 - share) ** 2], dtype=torch.float64)
     return weights.clamp_min(LEAST_WEIGHT)
+
+
+def logit_weights(known: float) -> Tensor:
+    """(3,): weights of the logits of fission, of the regression and of distances.
+
+    Fission and the regression learn from the pool, and tell classes the better the more of it is
+    known: 1 + 2 known, 1 + 6 known, 1.
+
+    Args:
+        known: share of known images in the pool; 0 without a pool.
+    """
+    return torch.tensor([1 + 2 * known, 1 + 6 * known, 1.0], dtype=torch.float64)
 
 
 def pull_in(rows: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -13,8 +14,8 @@ from protofission.core.errors import require
 from protofission.core.progress import Progress
 from protofission.core.rng import step_rng
 from protofission.core.threads import one_library_thread, one_thread
+from protofission.system.launch.in_order import run_in_order
 from protofission.system.launch.launcher import Launcher, Tell, Work
-from protofission.system.worker_processes import WorkerTask, initialize_worker, run_in_order
 from protofission.triage.calibrated_model import JUDGED_AT_ONCE
 from protofission.triage.fold_model import FoldModel
 from protofission.triage.fold_training import FoldTraining, Rows, train_fold
@@ -79,10 +80,6 @@ class _Task:
     with_pool: bool
 
 
-_given: tuple[FoldData, FoldTraining] | None = None
-"""In a worker process, the data and settings of its tasks."""
-
-
 def train_models(
     data: FoldData,
     settings: FoldTraining,
@@ -101,35 +98,30 @@ def train_models(
         launcher: trains them elsewhere; by default this machine's processes do, if it takes long.
     """
     tasks = [_Task(number, with_pool) for number in range(data.models)]
-    if launcher is not None:
-        return _train_elsewhere(data, settings, tasks, launcher, progress)
-    workers = WorkerTask[_Task, FoldModel](
-        _begin_worker, (data, settings), _train_in_worker, lambda task: (task,)
-    )
-    found: list[FoldModel] = []
+    work = Work(_pair, (data, settings), _train_piece)
+    found: dict[int, FoldModel] = {}
     progress(0, len(tasks))
-    for model in run_in_order(tasks, lambda task: _train(data, settings, task), workers, processes):
-        found.append(model)
+    if launcher is None:
+        here: Callable[[_Task], FoldModel] = lambda task: _train(data, settings, task)  # noqa: E731
+        results: Iterable[tuple[int, FoldModel]] = enumerate(
+            run_in_order(tasks, here, work, lambda task: task, processes)
+        )
+    else:
+        results = _train_elsewhere(launcher, work, tasks)
+    for number, model in results:
+        found[number] = model
         progress(len(found), len(tasks))
-    return found
+    return [found[number] for number in range(len(tasks))]
 
 
 def _train_elsewhere(
-    data: FoldData,
-    settings: FoldTraining,
-    tasks: list[_Task],
-    launcher: Launcher,
-    progress: Progress,
-) -> list[FoldModel]:
-    found: dict[int, FoldModel] = {}
-    progress(0, len(tasks))
-    work = Work(_pair, (data, settings), _train_piece)
+    launcher: Launcher, work: Work, tasks: list[_Task]
+) -> Iterator[tuple[int, FoldModel]]:
     with closing(launcher.run(work, tasks)) as told:
         for news in told:
             require(not news.failure, f"The model of fold {news.place + 1} failed: {news.failure}")
-            found[news.place] = news.told
-            progress(len(found), len(tasks))
-    return [found[place] for place in range(len(tasks))]
+            if news.ended:
+                yield news.place, news.told
 
 
 def _pair(data: FoldData, settings: FoldTraining) -> tuple[FoldData, FoldTraining]:
@@ -138,17 +130,6 @@ def _pair(data: FoldData, settings: FoldTraining) -> tuple[FoldData, FoldTrainin
 
 def _train_piece(given: tuple[FoldData, FoldTraining], task: _Task, _: Tell) -> FoldModel:
     return _train(*given, task)
-
-
-def _begin_worker(data: FoldData, settings: FoldTraining) -> None:
-    global _given
-    initialize_worker(1)
-    _given = data, settings
-
-
-def _train_in_worker(task: _Task) -> FoldModel:
-    assert _given is not None
-    return _train(*_given, task)
 
 
 def _train(data: FoldData, settings: FoldTraining, task: _Task) -> FoldModel:

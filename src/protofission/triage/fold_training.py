@@ -27,7 +27,13 @@ from protofission.data.image_sets import TrainingData
 from protofission.models.adapters import Adapter
 from protofission.models.heads import head_spec_of
 from protofission.models.model import Model
-from protofission.triage.fold_model import START_SHARE, FoldModel, FoldModelSizes, score_weights
+from protofission.triage.fold_model import (
+    START_SHARE,
+    FoldModel,
+    FoldModelSizes,
+    logit_weights,
+    score_weights,
+)
 from protofission.triage.quick_training import QuickTraining, train_quickly
 
 CONTROL, METHOD = "supervised+pf", "orca+pf"
@@ -40,9 +46,18 @@ MOST_ROOM = 100
 """Most heads for strangers; there are twice as many as known classes, if these are fewer."""
 LEAST_SHARE, MOST_SHARE = 0.2, 0.9
 """Ends of the share of strangers for which heads are kept in use: an estimate may be wrong."""
-LOGIT_WEIGHTS = (3.0, 1.0, 1.0)
-"""Weights of the logits of fission, of the regression and of distances; fission's learn from the
-pool too."""
+FIRST_WEIGHTS = (3.0, 1.0, 1.0)
+"""Weights of the logits of fission, of the regression and of distances before the regression has
+learned from the pool."""
+SURE_SHARE = 0.7
+"""Of the pool images that should be known, the share that teaches the regression: those of the
+highest scores."""
+SURE_WEIGHT = 0.3
+"""Weight of such an image beside a label."""
+SURE_STRENGTH = 0.01
+"""Inverse strength of the penalty, scikit-learn's C, of a regression that learns from them."""
+MOST_SURE = 5000
+"""Most of these images; of more, the first ones, which are in random order."""
 LEAST_SCALE = 1e-6
 """Smallest spread by which scores and logits are divided."""
 
@@ -101,8 +116,15 @@ def train_fold(
     gaussians = fit_gaussians(own, classes, known, SHRINKAGE)
     _fill_spaces(fold, reduced, matrix, offset)
     _fill_distances(fold, gaussians, fit_background(others))
-    _fill_regression(fold, labeled, labels, labeled[:0] if strangers is None else strangers)
-    _standardize(fold, everything if pool is None else pool)
+    outside = labeled[:0] if strangers is None else strangers
+    _fill_regression(fold, labeled, labels, outside)
+    if pool is None or share is None:
+        _standardize(fold, everything, score_weights(START_SHARE), logit_weights(0.0))
+        return fold
+    _standardize(fold, pool, score_weights(share), torch.tensor(FIRST_WEIGHTS))
+    sure, guesses = _surely_known(fold, pool, 1 - share)
+    _fill_regression(fold, labeled, labels, outside, reduced.axes, sure, guesses)
+    _standardize(fold, pool, score_weights(START_SHARE), logit_weights(1 - START_SHARE))
     return fold
 
 
@@ -163,38 +185,73 @@ def _fill_distances(fold: FoldModel, classes: Gaussians, background: Gaussians) 
         fold.get_buffer(points).copy_(gaussians.means @ root)
 
 
-def _fill_regression(fold: FoldModel, labeled: Rows, labels: Ints, strangers: Rows) -> None:
+@torch.no_grad()
+def _surely_known(fold: FoldModel, pool: Rows, known: float) -> tuple[Rows, Ints]:
+    """The pool images that score highest, and their likeliest classes.
+
+    Args:
+        known: estimated share of known images.
+    """
+    found = [fold(some) for some in torch.split(torch.from_numpy(pool), 4096)]
+    scores = torch.cat([each.scores for each in found])
+    classes = torch.cat([each.logits.argmax(-1) for each in found]).numpy()
+    number = round(SURE_SHARE * known * len(pool))
+    first = np.sort(scores.argsort(descending=True, stable=True)[:number].numpy())[:MOST_SURE]
+    return pool[first], classes[first]
+
+
+def _fill_regression(
+    fold: FoldModel,
+    labeled: Rows,
+    labels: Ints,
+    strangers: Rows,
+    axes: Floats | None = None,
+    sure: Rows | None = None,
+    guesses: Ints | None = None,
+) -> None:
     """Fit a logistic regression of the labels to standardized features.
 
     Strangers are one more class, whose logit is subtracted from all others: so the energy is the
     log odds of a known class against strangers, and class probabilities are as without.
+
+    Args:
+        axes: (D, d), directions in which it is fitted; by default all.
+        sure: pool images that are taken for known, with their guessed classes, of weight
+            SURE_WEIGHT beside labels.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     known = int(labels.max()) + 1
-    features = np.concatenate([labeled, strangers]) if len(strangers) else labeled
-    classes = np.concatenate([labels, np.full(len(strangers), known)])
+    others = labeled[:0] if sure is None else sure
+    features = np.concatenate([labeled, strangers, others])
+    classes = [labels, np.full(len(strangers), known), labels[:0] if guesses is None else guesses]
+    weights = np.ones(len(features))
+    weights[len(features) - len(others) :] = SURE_WEIGHT
     rows = (features - fold.mean.double().numpy()) * fold.scale.double().numpy()
+    model = LogisticRegression(max_iter=100, tol=1e-3)
+    if axes is not None:
+        rows, model.C = rows @ axes, SURE_STRENGTH
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # nearly converged serves as well
-        found = LogisticRegression(max_iter=100, tol=1e-3).fit(rows, classes)
-    weights, intercepts = found.coef_, found.intercept_
-    if len(weights) == 1:  # of two classes, only the second
-        weights, intercepts = (np.stack([-part[0], part[0]]) / 2 for part in (weights, intercepts))
+        model.fit(rows, np.concatenate(classes), sample_weight=weights)
+    slopes = model.coef_ if axes is None else model.coef_ @ axes.T
+    intercepts = model.intercept_
+    if len(slopes) == 1:  # of two classes, only the second
+        slopes, intercepts = (np.stack([-part[0], part[0]]) / 2 for part in (slopes, intercepts))
     if len(strangers):
-        weights, intercepts = (part[:known] - part[known] for part in (weights, intercepts))
-    fold.regression.copy_(torch.from_numpy(weights))
+        slopes, intercepts = (part[:known] - part[known] for part in (slopes, intercepts))
+    fold.regression.copy_(torch.from_numpy(slopes))
     fold.intercepts.copy_(torch.from_numpy(intercepts))
 
 
 @torch.no_grad()
-def _standardize(fold: FoldModel, rows: Rows) -> None:
+def _standardize(fold: FoldModel, rows: Rows, score_weights: Tensor, logit_weights: Tensor) -> None:
     """Set the centers and scales of scores and logits to those of (N, D) features."""
     found = [fold.parts(some) for some in torch.split(torch.from_numpy(rows), 4096)]
     scores, logits = (torch.cat(each).double() for each in zip(*found, strict=True))
     fold.score_centers.copy_(scores.mean(0))
     spread = scores.std(0, correction=0).clamp_min(LEAST_SCALE)
-    fold.score_scales.copy_(spread / score_weights(START_SHARE))
+    fold.score_scales.copy_(spread / score_weights)
     spread = logits.transpose(0, 1).flatten(1).std(1).clamp_min(LEAST_SCALE)
-    fold.logit_scales.copy_(spread / torch.tensor(LOGIT_WEIGHTS))
+    fold.logit_scales.copy_(spread / logit_weights)

@@ -6,7 +6,7 @@ depend on its images and the model, and on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protofission.core.errors import InputError, printable, require
+from protofission.core.errors import printable, require
 from protofission.core.progress import Progress
 from protofission.core.threads import one_thread
 from protofission.data.image_sets import floats
@@ -28,14 +28,10 @@ from protofission.data.readers.image_formats import RefusedError
 from protofission.data.store.manifest import fingerprint
 from protofission.data.store.reader import RowReader, Store
 from protofission.models.encoders import Encoder
+from protofission.system.launch.in_order import SHORT, run_in_order
+from protofission.system.launch.launcher import Tell, Work
 from protofission.system.processors import processors
-from protofission.system.worker_processes import (
-    SHORT,
-    WorkerTask,
-    check_processes,
-    initialize_worker,
-    run_in_order,
-)
+from protofission.system.worker_processes import check_processes
 from protofission.triage.bundle import Bundle
 from protofission.triage.prediction_inputs import (
     InputBlock,
@@ -119,19 +115,13 @@ class PredictionJob:
         own, spans, block = self.predictor, self.spans[first:], self.inputs.block
         total = sum(span.stop - span.start for span in self.spans)
         done = total - sum(span.stop - span.start for span in spans)
-        by_worker: WorkerTask[Span, list[Row]] = WorkerTask(
-            _begin,
-            (own.folder, own.decoders, own.bundle.fingerprint),
-            _carry_out,
-            lambda span: (block(span),),
-        )
+        by_worker = Work(_begin, (own.folder, own.decoders, own.bundle.fingerprint), _carry_out)
         if progress is not None:
             progress(done, total)
         with one_thread(strictly=True):
-            here = run_in_order(
-                spans, lambda span: own.rows(block(span)), by_worker, self.processes, SHORT
-            )
-            with closing(here) as found:
+            here: Callable[[Span], list[Row]] = lambda span: own.rows(block(span))  # noqa: E731
+            results = run_in_order(spans, here, by_worker, block, self.processes, SHORT)
+            with closing(results) as found:
                 for rows in found:
                     yield rows
                     done += len(rows)
@@ -234,24 +224,14 @@ def _as_stored(features: Tensor) -> Tensor:
     return features.half().float()
 
 
-_predictor: Predictor | InputError | None = None
-"""The predictor of a worker process, or the reason why it has none."""
+def _begin(folder: Path, decoders: int, known: str) -> Predictor:
+    predictor = Predictor(folder, decoders)
+    require(
+        predictor.bundle.fingerprint == known,
+        f"{printable(str(folder))} was changed meanwhile: give the same command again.",
+    )
+    return predictor
 
 
-def _begin(folder: Path, decoders: int, known: str) -> None:
-    global _predictor
-    initialize_worker(threads=1)
-    try:
-        _predictor = Predictor(folder, decoders)
-        require(
-            _predictor.bundle.fingerprint == known,
-            f"{printable(str(folder))} was changed meanwhile: give the same command again.",
-        )
-    except InputError as error:
-        _predictor = error
-
-
-def _carry_out(block: InputBlock) -> list[Row]:
-    if not isinstance(_predictor, Predictor):
-        raise _predictor or RuntimeError("begun without a model")
-    return _predictor.rows(block)
+def _carry_out(predictor: Predictor, block: InputBlock, _: Tell) -> list[Row]:
+    return predictor.rows(block)

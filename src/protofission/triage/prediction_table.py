@@ -233,8 +233,17 @@ def _unescape_match(found: re.Match[str]) -> str:
     return _ESCAPED[kind] if not digits else chr(int(digits, 16) + (0xDC00 if kind == "x" else 0))
 
 
+def is_escaped(text: str) -> bool:
+    """Whether a cell of CSV does not hold a text as it is."""
+    return _escape_cell(text) != text
+
+
+def _escape_cell(text: str) -> str:
+    return escape_text(f"'{text}" if _FORMULA.match(text) else text)
+
+
 def _cell(text: str) -> str:
-    cell = escape_text(f"'{text}" if _FORMULA.match(text) else text)
+    cell = _escape_cell(text)
     return '"{}"'.format(cell.replace('"', '""')) if _QUOTED.search(cell) else cell
 
 

@@ -32,7 +32,7 @@ from protofission.core.errors import InputError
 from protofission.data.readers.image_folders import load_folder
 from protofission.data.readers.image_lists import read_list
 from protofission.system.new_outputs import free_path, new_folder
-from protofission.triage.prediction_table import shortest_floats, unescape_text
+from protofission.triage.prediction_table import is_escaped, shortest_floats, unescape_text
 from protofission.triage.workbench.actions import (
     NONE,
     UNLABELED,
@@ -47,6 +47,7 @@ from protofission.triage.workbench.actions import (
 from protofission.triage.workbench.cells import LABEL_SOURCES
 from protofission.triage.workbench.exports import EXPORTS, MissingImagesError, export_images
 from protofission.triage.workbench.exports.csv_table import EXPORT_COLUMNS, cells_of
+from protofission.triage.workbench.exports.export_format import Exported
 from protofission.triage.workbench.exports.labeled_images import (
     LabeledImage,
     LabeledImages,
@@ -717,6 +718,21 @@ def test_any_name_comes_back_from_the_formats_of_text(
     for row, image in zip(rows, shown, strict=True):
         assert unescape_text(row["path"].removeprefix("'")) == image.path
         assert unescape_text(row["label"].removeprefix("'")) == image.label
+
+
+def test_a_table_with_escaped_names_says_so() -> None:
+    plain: dict[str, Any] = {
+        "path": Path("t.csv"),
+        "images": 9,
+        "left_out": {},
+        "renamed": {},
+        "root": None,
+    }
+    assert "escaped" not in Exported(**plain, escaped=0).sentence()
+    assert "1 name has characters" in Exported(**plain, escaped=1).sentence()
+    assert [is_escaped(name) for name in ("a b.png", "=1.png", "a\n.png", 'say "x".png')] == [
+        False, True, True, False,
+    ]  # fmt: skip
 
 
 # The workbench and the command line

@@ -253,3 +253,13 @@ def test_a_bundle_opens_while_its_versions_change(tmp_path):
     changing.join()
     assert Bundle.load(model).fingerprint == bundles[0].fingerprint
     assert version_folder(model, 1).is_dir()
+
+
+def test_a_full_disk_leaves_nothing_of_a_refit(tmp_path: Path) -> None:
+    def fill(place: Path) -> None:
+        (place / "model.safetensors").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\)"):
+        write_candidate(tmp_path, fill)
+    assert list(candidate_folder(tmp_path).parent.iterdir()) == []

@@ -14,7 +14,7 @@ from protofission.triage.workbench.actions import (
     Label,
     LabelEach,
     MergeClasses,
-    PromoteCluster,
+    PromoteClusters,
     SplitCluster,
     action_text,
     parse_action,
@@ -35,10 +35,10 @@ def test_every_action_comes_back_from_its_text():
 
 
 def test_a_field_with_a_default_may_be_missing_in_a_request():
-    wanted = PromoteCluster(2, "fir")
-    assert read_action("promote_cluster", {"cluster": 2, "name": "fir"}) == wanted
+    wanted = PromoteClusters((2,), "fir")
+    assert read_action("promote_clusters", {"clusters": [2], "name": "fir"}) == wanted
     with pytest.raises(InputError, match="not as it was written"):
-        parse_action("promote_cluster", '{"cluster":2,"name":"fir"}')
+        parse_action("promote_clusters", '{"clusters":[2],"name":"fir"}')
 
 
 LABEL = {"images": [1], "class_id": 0, "source": "grid"}
@@ -77,13 +77,13 @@ EACH = {"images": [1, 2], "classes": [0, 1], "source": "next"}
         ("add_class", {"name": "\ud800"}, "has a control character"),
         ("add_class", {"name": " a"}, "begins or ends with a space"),
         ("add_class", {"name": 5}, "name must be a text"),
-        ("merge_classes", {"classes": [], "into": 1}, "names 0 to merge"),
+        ("merge_classes", {"classes": [], "into": 1}, "classes names 0"),
         ("merge_classes", {"classes": [1, 1], "into": 2}, "names one twice"),
         ("merge_classes", {"classes": [1, 2], "into": 2}, "names 2, into which they are merged"),
         ("split_cluster", {"cluster": 0, "parts": [[1, 2]]}, "split into 1 part: give between 2"),
         ("split_cluster", {"cluster": 0, "parts": [[1], []]}, "A part of the split holds no"),
         ("split_cluster", {"cluster": 0, "parts": [[1], [2, 1]]}, "names an image twice"),
-        ("promote_cluster", {"cluster": 0, "name": "a", "images": []}, "names no images"),
+        ("promote_clusters", {"clusters": [0], "name": "a", "images": []}, "names no images"),
         (
             "keep_refit",
             {"version": 0, "classes": [0], "subclass_names": [[]], "cluster_names": []},

@@ -17,11 +17,11 @@ from protofission.triage.label_verdicts import LabelVerdicts
 from protofission.triage.workbench.actions import (
     UNLABELED,
     AddClass,
-    JunkCluster,
+    JunkClusters,
     KeepRefit,
     Label,
     MergeClasses,
-    PromoteCluster,
+    PromoteClusters,
     PromoteSubclass,
     SplitCluster,
 )
@@ -180,17 +180,19 @@ def test_groups_are_acted_on_with_the_images_that_are_in_them(model):
     with Workbench.open(model) as bench:
         cluster, other = bench.clusters()[:2]
         bench.do(Label((int(cluster.rows[0]),), 0, "grid"))
-        bench.do(PromoteCluster(cluster.number, "fir", images=(0,)))  # what a page says is not read
+        bench.do(
+            PromoteClusters((cluster.number,), "fir", images=(0,))
+        )  # what a page says is not read
         fir = bench.state.class_named("fir").id
         assert np.flatnonzero(bench.state.label_of == fir).tolist() == cluster.rows[1:].tolist()
         with pytest.raises(InputError, match="has no images any more"):
-            bench.do(PromoteCluster(cluster.number, "oak"))
+            bench.do(PromoteClusters((cluster.number,), "oak"))
         rows = tuple(other.rows.tolist())
         with pytest.raises(InputError, match=r"The parts are not the \d+ images of cluster"):
             bench.do(SplitCluster(other.number, (rows[:2], rows[2:-1])))
         bench.do(SplitCluster(other.number, (rows[:2], rows[2:])))
         assert bench.clusters()[-1].rows.tolist() == list(rows[2:])
-        bench.do(JunkCluster(bench.clusters()[-1].number))
+        bench.do(JunkClusters((bench.clusters()[-1].number,)))
         assert (bench.state.label_of == -1).sum() == len(rows) - 2
         part = max(bench.subclasses(1), key=lambda own: len(own.rows))
         bench.do(PromoteSubclass(1, part.number, "young birch"))
@@ -305,7 +307,7 @@ def test_a_kept_version_is_used_from_then_on_and_the_old_one_comes_back(model):
 def test_images_and_model_are_never_touched(model, tmp_path):
     before = contents(tmp_path)
     with Workbench.open(model) as bench:
-        bench.do(PromoteCluster(0, "fir"))
+        bench.do(PromoteClusters((0,), "fir"))
         bench.do(Label((0, 60), None, "grid"))
         bench.undo()
         assert (bench.state.label_of[60:] == UNLABELED).any()

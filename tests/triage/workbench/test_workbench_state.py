@@ -17,16 +17,17 @@ from protofission.triage.workbench.actions import (
     ConfirmLabels,
     DissolveSubclasses,
     DrawRandom,
-    JunkCluster,
+    JunkClusters,
     KeepRefit,
     Label,
+    LabelAsNew,
     LabelEach,
     MergeClasses,
     MergeClusters,
     MergeSubclasses,
     NameCluster,
     NameSubclass,
-    PromoteCluster,
+    PromoteClusters,
     PromoteSubclass,
     Redo,
     RenameClass,
@@ -139,9 +140,11 @@ def given_label(action: Action, classes: int) -> tuple[int, str, tuple[int, ...]
             return UNLABELED, "none", action.images
         case Label(class_id=class_id):
             return class_id, action.source, action.images
-        case PromoteCluster() | PromoteSubclass():
+        case LabelAsNew():
+            return classes, action.source, action.images
+        case PromoteClusters() | PromoteSubclass():
             return classes, "cluster", action.images
-        case JunkCluster():
+        case JunkClusters():
             return NONE, "cluster", action.images
     return UNLABELED, "", ()
 
@@ -164,7 +167,7 @@ def labels_by_hand(log: list[tuple[int, Action]]) -> list[tuple[int, str, bool, 
         if isinstance(action, MergeClasses):
             for own in found:
                 own[0] = action.into if own[0] in action.classes else own[0]
-        classes += isinstance(action, AddClass | PromoteCluster | PromoteSubclass)
+        classes += isinstance(action, AddClass | LabelAsNew | PromoteClusters | PromoteSubclass)
     return [tuple(own) for own in found]
 
 
@@ -290,9 +293,9 @@ def test_classes_are_added_renamed_and_merged_and_labels_follow():
         (NameCluster(-1, "x"), "There is no cluster -1"),
         (MergeClusters((0,), 4), "There is no cluster 4"),
         (SplitCluster(0, ((1,), (99,))), "There is no image 99"),
-        (PromoteCluster(0, "fir"), "The images of the group are missing"),
-        (PromoteCluster(0, "ash", (20,)), "is called 'ash' already"),
-        (PromoteCluster(7, "fir", (20,)), "There is no cluster 7"),
+        (PromoteClusters((0,), "fir"), "The images of the group are missing"),
+        (PromoteClusters((0,), "ash", (20,)), "is called 'ash' already"),
+        (PromoteClusters((7,), "fir", (20,)), "There is no cluster 7"),
         (KeepRefit(1, (0, 9), ((), ()), ()), "There is no class 9"),
         (RevertRefit(0), "the one of the fit"),
         (Undo(1), "There is no action that can be undone"),
@@ -400,10 +403,10 @@ def test_clusters_are_named_merged_split_promoted_and_set_aside():
     assert rows(state, 1).tolist() == members[3:]
     state.apply(4, MergeClusters((5,), 4))
     assert rows(state, 4).tolist() == members[:3]
-    state.apply(5, PromoteCluster(4, "toads", tuple(members[:3])))
+    state.apply(5, PromoteClusters((4,), "toads", tuple(members[:3])))
     assert state.label_of[members[:3]].tolist() == [3, 3, 3]
     assert [LABEL_SOURCES[n] for n in state.source_of[members[:1]]] == ["cluster"]
-    state.apply(6, JunkCluster(3, tuple(rows(state, 3).tolist())))
+    state.apply(6, JunkClusters((3,), tuple(rows(state, 3).tolist())))
     junk = next(own for own in cluster_groups(state, MODEL) if own.number == 3)
     assert (junk.junk, len(junk.rows)) == (True, 0)
     assert (state.label_of == NONE).sum() == (MODEL.clusters[LABELED:] == 3).sum()

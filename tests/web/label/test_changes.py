@@ -67,6 +67,54 @@ def test_images_of_several_classes_are_one_change_also_after_a_restart(client: L
         again.close()
 
 
+def test_every_bulk_change_is_one_undo_also_after_a_restart(client: LabelClient) -> None:
+    def everything(of: LabelClient) -> list[Any]:
+        found = [of.get(path) for path in ("/api/clusters", "/api/classes/0", "/api/overview")]
+        for key in ("last_action", "can_undo", "can_redo", "changed"):
+            for one in found[1:]:
+                one.pop(key, None)
+        return [*found, of.rows("none"), of.rows("unlabeled")]
+
+    first, second = (one["number"] for one in client.get("/api/clusters")[:2])
+    changes: dict[str, dict[str, Any]] = {
+        "junk_clusters": {"clusters": [first, second]},
+        "promote_clusters": {"clusters": [second, first], "name": "oak"},
+        "merge_clusters": {"clusters": [second], "into": first},
+        "label_as_new": {"images": [60, 61], "name": "fir", "source": "grid"},
+        "label_each": {"images": [60, 61], "classes": [-1, 0], "source": "next"},
+        "merge_classes": {"classes": [1, 2], "into": 0},
+        "dissolve_subclasses": {"class_id": 0},
+    }
+    before = everything(client)
+    for kind, content in changes.items():
+        client.act(kind, **content)
+        after = everything(client)
+        assert after != before, kind
+        client.close()
+        client = LabelClient(client.model)
+        client.post("/api/undo")
+        assert everything(client) == before, kind
+        client.post("/api/redo")
+        assert everything(client) == after, kind
+        client.post("/api/undo")
+        assert "nothing to undo" in client.post("/api/undo", None, 409)["error"]
+    client.close()
+
+
+def test_a_bulk_change_that_does_not_fit_changes_nothing(client: LabelClient) -> None:
+    first = client.get("/api/clusters")[0]["number"]
+    wrong = {"kind": "junk_clusters", "content": {"clusters": [first, 999]}}
+    assert "no cluster 999" in client.post("/api/actions", wrong, 400)["error"]
+    wrong = {"kind": "junk_clusters", "content": {"clusters": [first, first]}}
+    assert "names one twice" in client.post("/api/actions", wrong, 400)["error"]
+    wrong = {"kind": "promote_clusters", "content": {"clusters": [], "name": "oak"}}
+    assert "clusters names 0" in client.post("/api/actions", wrong, 400)["error"]
+    content = {"images": [60], "name": "ash", "source": "grid"}
+    wrong = {"kind": "label_as_new", "content": content}
+    assert "is called 'ash' already" in client.post("/api/actions", wrong, 400)["error"]
+    assert client.get("/api/overview")["last_action"] == 0
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -116,6 +164,7 @@ def test_every_kind_of_action_is_taken(client: LabelClient) -> None:
     wanted: dict[str, dict[str, Any]] = {
         "label": {"images": [60], "class_id": 0, "source": "grid"},
         "label_each": {"images": [62, 63], "classes": [0, 1], "source": "next"},
+        "label_as_new": {"images": [64, 65], "name": "fir", "source": "map"},
         "skip": {"images": [61]},
         "confirm_labels": {"images": [0]},
         "add_class": {"name": "oak"},
@@ -126,7 +175,7 @@ def test_every_kind_of_action_is_taken(client: LabelClient) -> None:
         "dissolve_subclasses": {"class_id": 1},
         "name_cluster": {"cluster": 0, "name": "weeds"},
         "merge_clusters": {"clusters": [1], "into": 0},
-        "promote_cluster": {"cluster": 0, "name": "weed"},
+        "promote_clusters": {"clusters": [0], "name": "weed"},
         "merge_classes": {"classes": [1], "into": 2},
     }
     for kind, content in wanted.items():
@@ -134,8 +183,8 @@ def test_every_kind_of_action_is_taken(client: LabelClient) -> None:
         assert client.get("/api/overview")["can_undo"]
     for _ in wanted:
         client.post("/api/undo")
-    client.act("junk_cluster", cluster=1)
-    assert {*wanted, "junk_cluster", *OWN_ROUTES} == ACTIONS.keys()
+    client.act("junk_clusters", clusters=[1])
+    assert {*wanted, "junk_clusters", *OWN_ROUTES} == ACTIONS.keys()
     for path in ("/api/overview", "/api/clusters", "/api/classes/0", "/api/map", "/api/next"):
         client.get(path)
 

@@ -181,7 +181,7 @@ def test_clusters_are_cards_that_can_be_split_and_promoted(client: LabelClient) 
     cards = client.get("/api/clusters")
     assert len(cards) == 4
     assert sum(card["size"] for card in cards) == first["size"] + second["size"]
-    client.act("promote_cluster", cluster=second["number"], name="oak")
+    client.act("promote_clusters", clusters=[second["number"]], name="oak")
     promoted = next(c for c in client.get("/api/clusters") if c["number"] == second["number"])
     assert (promoted["size"], promoted["medoid"], promoted["promoted"]) == (0, None, 3)
     assert len(client.rows("label:3")) == second["size"]

@@ -8,6 +8,7 @@ twice is harmless, and a command that is given again goes on with what is missin
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -47,16 +48,24 @@ class PieceNews(NamedTuple):
     ended: bool = False
     failure: str = ""
     """Reason why the piece cannot be carried out; empty where it was."""
+    final: bool = False
+    """Whether a further try would fail alike."""
 
 
 class Launcher(Protocol):
     """Carries out pieces of work by some engine."""
 
-    def run(self, work: Work, pieces: Iterable[Any]) -> Generator[PieceNews, None, None]:
+    def run(
+        self, work: Work, pieces: Iterable[Any], *, together: bool = False
+    ) -> Generator[PieceNews, None, None]:
         """Carry out pieces in any order, and yield news of them; few are held at a time.
 
         A piece that fails is tried again, up to MOST_TRIES times; then its failure is news, and
         the others go on. Closing the generator ends what is under way.
+
+        Args:
+            together: the pieces work with each other, so all are under way at the same time, and
+                each is tried once; there are as many as the launcher has processes.
         """
 
 
@@ -82,7 +91,9 @@ class Engine(Protocol):
         """Yield (place, told) and (place, PieceOutcome), after some LOOK_AGAIN at most."""
 
 
-def run_pieces(engine: Engine, pieces: Iterable[Any]) -> Generator[PieceNews, None, None]:
+def run_pieces(
+    engine: Engine, pieces: Iterable[Any], tries: int = MOST_TRIES
+) -> Generator[PieceNews, None, None]:
     """Carry out pieces by an engine, with few under way at any time, and failed ones again."""
     new, again = iter(enumerate(pieces)), deque[tuple[int, Any]]()
     under_way: dict[int, Any] = {}
@@ -104,11 +115,11 @@ def run_pieces(engine: Engine, pieces: Iterable[Any]) -> Generator[PieceNews, No
                 continue
             piece = under_way.pop(place)
             failed[place] += bool(told.failure)
-            if told.failure and not told.final and failed[place] < MOST_TRIES:
+            if told.failure and not told.final and failed[place] < tries:
                 again.append((place, piece))
             else:
                 del failed[place]
-                yield PieceNews(place, told.value, ended=True, failure=told.failure)
+                yield PieceNews(place, told.value, True, told.failure, told.final)
 
 
 class Worker:
@@ -145,14 +156,16 @@ def _one_line(error: Exception) -> str:
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
 
-def find_launcher(on: str, processes: int | None = None) -> Launcher:
+def find_launcher(on: str, processes: int | None = None, nodes: int = 1, gpus: int = 0) -> Launcher:
     """The launcher of a name.
 
     Args:
         on: `local`, `ray` for a Ray cluster that is started for the command, `ray://HOST:PORT` or
             `auto` for one that runs, `slurm` or `slurm:PARTITION`.
         processes: pieces at the same time; by default one for each processor of this machine or of
-            the cluster.
+            the cluster. On Slurm and for pieces that work together, those of a machine.
+        nodes: machines, for pieces that work together.
+        gpus: accelerators of each process, of a Ray cluster.
     """
     require(
         processes is None or 1 <= processes <= 100_000,
@@ -163,14 +176,14 @@ def find_launcher(on: str, processes: int | None = None) -> Launcher:
         from protofission.system.processors import processors
 
         return LocalLauncher(processes or processors())
-    if on in ("ray", "auto") or on.startswith("ray://"):
+    if on in ("ray", "auto") or re.fullmatch(r"ray://[^/]+:\d+", on):
         from protofission.system.launch.ray_launcher import RayLauncher
 
-        return RayLauncher(on, processes)
-    if on == "slurm" or on.startswith("slurm:"):
+        return RayLauncher(on, processes and processes * nodes, gpus)
+    if re.fullmatch("slurm(:.+)?", on):
         from protofission.system.launch.slurm_launcher import SlurmLauncher
 
-        return SlurmLauncher(on.partition(":")[2], processes)
+        return SlurmLauncher(on.partition(":")[2], processes, nodes)
     raise InputError(
         f"on = {on!r} is not known: give local, ray, ray://HOST:PORT, auto, slurm or "
         "slurm:PARTITION."

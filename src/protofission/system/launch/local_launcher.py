@@ -14,6 +14,7 @@ from typing import Any
 
 from protofission.system.launch.launcher import (
     LOOK_AGAIN,
+    MOST_TRIES,
     PieceNews,
     PieceOutcome,
     Work,
@@ -37,26 +38,31 @@ class LocalLauncher:
     """Carries out pieces by so many processes, which end with this one."""
 
     processes: int
+    ahead: int = 1
+    """Pieces that wait beside those under way, so that no process waits for its next one."""
 
-    def run(self, work: Work, pieces: Iterable[Any]) -> Generator[PieceNews, None, None]:
+    def run(
+        self, work: Work, pieces: Iterable[Any], *, together: bool = False
+    ) -> Generator[PieceNews, None, None]:
         """As `Launcher.run`."""
         with ExitStack() as opened:
-            yield from run_pieces(_Pool(self.processes, work, opened), pieces)
+            pool = _Pool(self.processes, self.ahead, work, opened)
+            yield from run_pieces(pool, pieces, 1 if together else MOST_TRIES)
 
 
 class _Pool:
     """A pool of processes; where one of them is killed, a new pool takes its place."""
 
-    def __init__(self, processes: int, work: Work, opened: ExitStack) -> None:
-        self._processes, self._work, self._opened = processes, work, opened
+    def __init__(self, processes: int, ahead: int, work: Work, opened: ExitStack) -> None:
+        self._processes, self._ahead, self._work, self._opened = processes, ahead, work, opened
         self._submit: Callable[..., Future[PieceOutcome]] | None = None
         self._places: dict[Future[PieceOutcome], int] = {}
         with process_start_errors(_REMEDY):
             self._told: Queue[tuple[int, Any]] = get_context("spawn").Queue()
 
     def room(self) -> int:
-        """One more than there are processes, so that none waits for the next piece."""
-        return self._processes + 1
+        """One for each process, and some that wait."""
+        return self._processes + self._ahead
 
     def submit(self, place: int, piece: Any) -> None:
         """Begin a try of a piece, with a pool that is started for the first."""

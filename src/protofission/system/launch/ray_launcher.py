@@ -17,9 +17,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from protofission.core.errors import InputError, printable
+from protofission.core.errors import InputError, printable, require
 from protofission.system.launch.launcher import (
     LOOK_AGAIN,
+    MOST_TRIES,
     PieceNews,
     PieceOutcome,
     Work,
@@ -28,6 +29,9 @@ from protofission.system.launch.launcher import (
 )
 from protofission.system.optional_libraries import import_optional
 from protofission.system.processors import processors
+
+PATIENCE = 20.0
+"""Seconds after which a cluster that has too few processors is refused."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +49,39 @@ class RayLauncher:
     processes: int | None = None
     gpus: int = 0
 
-    def run(self, work: Work, pieces: Iterable[Any]) -> Generator[PieceNews, None, None]:
+    def run(
+        self, work: Work, pieces: Iterable[Any], *, together: bool = False
+    ) -> Generator[PieceNews, None, None]:
         """As `Launcher.run`."""
         with ray_cluster(self.on, self.processes) as ray:
             try:
-                yield from run_pieces(_Tasks(ray, work, self.processes, self.gpus), pieces)
-            except ray.exceptions.RaySystemError as error:
+                strategy = _reserve(ray, self.processes or 1, self.gpus) if together else "SPREAD"
+                tasks = _Tasks(ray, work, self.processes, self.gpus, strategy)
+                yield from run_pieces(tasks, pieces, 1 if together else MOST_TRIES)
+            except (ray.exceptions.RaySystemError, ConnectionError) as error:
                 raise InputError(
                     f"The Ray cluster is gone ({_first_line(error)}): start it, and give the same "
                     "command again, it goes on."
                 ) from None
+
+
+def _reserve(ray: Any, number: int, gpus: int) -> Any:
+    """Wait until so many processors are free at once, and reserve them for the tasks of a work."""
+    from ray.util import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    each = {"CPU": 1, **({"GPU": gpus} if gpus else {})}
+    group = placement_group([each] * number, strategy="PACK")
+    while not group.wait(PATIENCE):
+        there = ray.cluster_resources()
+        for kind, wanted in each.items():
+            found = int(there.get(kind, 0))
+            require(
+                found >= wanted * number,
+                f"{number} processes want {wanted * number} of {kind} at once, and the Ray cluster "
+                f"has {found}: start more machines, or give fewer --processes.",
+            )
+    return PlacementGroupSchedulingStrategy(group)
 
 
 @contextmanager
@@ -83,7 +110,7 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
                 **quiet,
             )
         else:
-            ray.init(address=on, **quiet)
+            _connect(ray, on, quiet)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         if own:
             raise InputError(
@@ -103,12 +130,23 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
         ray.shutdown()
 
 
+def _connect(ray: Any, on: str, options: dict[str, Any]) -> None:
+    """Connect to a cluster that runs; its server of clients loses one now and then as it begins."""
+    for left in reversed(range(MOST_TRIES)):
+        try:
+            ray.init(address=on, **options)
+            return
+        except ConnectionAbortedError:
+            if not left:
+                raise
+
+
 class _Tasks:
-    def __init__(self, ray: Any, work: Work, limit: int | None, gpus: int) -> None:
+    def __init__(self, ray: Any, work: Work, limit: int | None, gpus: int, strategy: Any) -> None:
         self._ray, self._limit = ray, limit
         self._work = ray.put(work)
         self._key = secrets.token_hex(8)
-        remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, scheduling_strategy="SPREAD")
+        remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, scheduling_strategy=strategy)
         self._task = remote(_carry_out)
         self._board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
         self._places: dict[Any, int] = {}
@@ -180,5 +218,6 @@ def _carry_out(key: str, work: list[Any], board: Any, place: int, piece: Any) ->
 
 
 def _first_line(error: BaseException) -> str:
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    line = lines[0] if not lines[0].endswith(":") else f"{lines[0]} {lines[-1]}"
     return printable(line[:200]).rstrip(".")

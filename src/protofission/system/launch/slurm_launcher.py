@@ -48,27 +48,33 @@ class SlurmLauncher:
 
     Args:
         partition: by default Slurm's own.
-        processes: jobs at the same time.
+        processes: jobs at the same time; for pieces that work together, tasks of each node of one.
+        nodes: of a job of pieces that work together.
         cluster: of submitit: slurm, or for tests local (processes) or debug (this process).
         parameters: further ones of submitit, such as timeout_min.
     """
 
     partition: str = ""
     processes: int | None = None
+    nodes: int = 1
     cluster: str = "slurm"
     parameters: dict[str, Any] = field(default_factory=dict)
 
-    def run(self, work: Work, pieces: Iterable[Any]) -> Generator[PieceNews, None, None]:
-        """As `Launcher.run`."""
+    def run(
+        self, work: Work, pieces: Iterable[Any], *, together: bool = False
+    ) -> Generator[PieceNews, None, None]:
+        """As `Launcher.run`; pieces that work together are the tasks of one job."""
         folder = Path.cwd() / f".protofission-jobs-{secrets.token_hex(4)}"
-        jobs = _Jobs(self._executor(folder), folder, work, self.processes or JOBS)
+        tasks = self.nodes * (self.processes or 1) if together else 1
+        executor = self._executor(folder, together)
+        jobs = _Jobs(executor, folder, work, 1 if together else self.processes or JOBS, tasks)
         try:
-            yield from run_pieces(jobs, pieces)
+            yield from run_pieces(jobs, pieces, 1 if together else MOST_TRIES)
         finally:
             jobs.end()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _executor(self, folder: Path) -> Any:
+    def _executor(self, folder: Path, together: bool) -> Any:
         submitit = import_optional("submitit", "slurm", "--on slurm")
         try:
             executor = submitit.AutoExecutor(folder=folder / "logs", cluster=self.cluster)
@@ -81,6 +87,8 @@ class SlurmLauncher:
             "cpus_per_task": 1,
             "timeout_min": 24 * 60,
         }
+        if together:
+            wanted |= {"nodes": self.nodes, "tasks_per_node": self.processes or 1}
         if self.partition:
             wanted["slurm_partition"] = self.partition
         executor.update_parameters(**{**wanted, **self.parameters})
@@ -88,8 +96,10 @@ class SlurmLauncher:
 
 
 class _Jobs:
-    def __init__(self, executor: Any, folder: Path, work: Work, most: int) -> None:
+    def __init__(self, executor: Any, folder: Path, work: Work, most: int, tasks: int) -> None:
         self._executor, self._folder, self._most = executor, folder, most
+        self._tasks = tasks
+        """Tasks of a job; where there are several, each carries out one piece."""
         for name in ("todo", "taken", "told"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "work").write_bytes(pickle.dumps(work))
@@ -101,8 +111,8 @@ class _Jobs:
         self._sign()
 
     def room(self) -> int:
-        """Two pieces for each job, so that none waits for the next."""
-        return 2 * self._most
+        """Two pieces for each job, so that none waits for the next; or one for each task."""
+        return 2 * self._most if self._tasks == 1 else self._tasks
 
     def submit(self, place: int, piece: Any) -> None:
         """Put a piece into the queue, and start a job where there are too few."""
@@ -110,12 +120,14 @@ class _Jobs:
         whole.write_bytes(pickle.dumps(piece))
         whole.replace(self._folder / "todo" / whole.name)
         self._waiting += 1
-        if len(self._jobs) < min(self._most, self._waiting):
+        if len(self._jobs) < min(self._most, self._waiting // self._tasks):
             self._start_job()
 
     def _start_job(self) -> None:
         name = secrets.token_hex(4)
-        self._jobs[name] = self._executor.submit(work_in, str(self._folder), name)
+        one_each = self._tasks > 1
+        job = self._executor.submit(work_in, str(self._folder), name, one_each)
+        self._jobs |= {f"{name}-{rank}": job for rank in range(self._tasks)}
 
     def wait(self) -> Iterator[tuple[int, Any]]:
         """Yield what pieces tell, and their outcomes, and failures of jobs that have ended."""
@@ -170,8 +182,14 @@ class _Jobs:
         self._read[name] = begin
 
 
-def work_in(place: str, name: str) -> None:
-    """Carry out pieces of a queue, as one of its jobs, until it is closed."""
+def work_in(place: str, name: str, one_each: bool) -> None:
+    """Carry out pieces of a queue, as a task of one of its jobs, until it is closed.
+
+    Args:
+        one_each: the job has several tasks, and each carries out one piece.
+    """
+    submitit = import_optional("submitit", "slurm", "--on slurm")
+    name = f"{name}-{submitit.JobEnvironment().global_rank if one_each else 0}"
     folder, own = Path(place), Path(place) / "taken" / name
     own.mkdir(parents=True, exist_ok=True)
     worker = Worker(pickle.loads((folder / "work").read_bytes()))
@@ -198,6 +216,8 @@ def work_in(place: str, name: str) -> None:
             outcome = worker.carry_out(pickle.loads(taken.read_bytes()), now_and_then)
             taken.unlink(missing_ok=True)
             tell(number, outcome)
+            if one_each:
+                return
 
 
 def _take(todo: Path, own: Path) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin
 
 from protofission.core.errors import InputError, quoted, require
@@ -66,15 +66,19 @@ def check_members(images: tuple[int, ...] | None) -> None:
         check_images(images)
 
 
-def check_merge(what: str, merged: Iterable[int], into: int) -> None:
-    """Refuse to merge nothing, one thing twice, or a thing into itself."""
-    own = tuple(merged)
+def check_groups(what: str, groups: tuple[int, ...]) -> None:
+    """Refuse a list of groups that is empty, too long, or names one twice."""
     require(
-        0 < len(own) <= MOST_GROUPS_OF_ACTION,
-        f"{what} names {len(own)} to merge: give 1 to {MOST_GROUPS_OF_ACTION:,}.",
+        0 < len(groups) <= MOST_GROUPS_OF_ACTION,
+        f"{what} names {len(groups):,}: give 1 to {MOST_GROUPS_OF_ACTION:,}.",
     )
-    require(len(set(own)) == len(own), f"{what} names one twice: name it once.")
-    require(into not in own, f"{what} names {into}, into which they are merged: leave it out.")
+    require(len(set(groups)) == len(groups), f"{what} names one twice: name it once.")
+
+
+def check_merge(what: str, merged: tuple[int, ...], into: int) -> None:
+    """Refuse to merge nothing, one thing twice, or a thing into itself."""
+    check_groups(what, merged)
+    require(into not in merged, f"{what} names {into}, into which they are merged: leave it out.")
 
 
 def quick_check(wanted: Any) -> Callable[[Any], bool]:

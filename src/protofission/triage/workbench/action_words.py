@@ -13,16 +13,17 @@ from protofission.triage.workbench.actions import (
     ConfirmLabels,
     DissolveSubclasses,
     DrawRandom,
-    JunkCluster,
+    JunkClusters,
     KeepRefit,
     Label,
+    LabelAsNew,
     LabelEach,
     MergeClasses,
     MergeClusters,
     MergeSubclasses,
     NameCluster,
     NameSubclass,
-    PromoteCluster,
+    PromoteClusters,
     PromoteSubclass,
     Redo,
     RenameClass,
@@ -39,6 +40,9 @@ ACTION_WORDS: dict[type[Action], _Wording] = {
     Label: lambda state, own: _label_words(state, own),
     LabelEach: lambda state, own: (
         f"label {_images(own.images)} in {len(set(own.classes)):,} classes"
+    ),
+    LabelAsNew: lambda state, own: (
+        f"label {_images(own.images)} with the new class {_name(own.name)}"
     ),
     Skip: lambda state, own: f"skip {_images(own.images)}",
     ConfirmLabels: lambda state, own: f"confirm the label{_s(own.images)} of {_images(own.images)}",
@@ -60,8 +64,10 @@ ACTION_WORDS: dict[type[Action], _Wording] = {
     NameCluster: lambda state, own: f"name a cluster {_name(own.name)}",
     MergeClusters: lambda state, own: f"merge {len(own.clusters) + 1} clusters",
     SplitCluster: lambda state, own: f"split a cluster into {len(own.parts)}",
-    PromoteCluster: lambda state, own: _promotion_words(own),
-    JunkCluster: lambda state, own: f"set a cluster of {_images(own.images or ())} aside",
+    PromoteClusters: lambda state, own: _promotion_words(own),
+    JunkClusters: lambda state, own: (
+        f"set {_clusters(own.clusters)} of {_images(own.images or ())} aside"
+    ),
     KeepRefit: lambda state, own: f"keep version {own.version} of the model",
     RevertRefit: lambda state, own: f"go back from version {own.version} of the model",
     Undo: lambda state, own: f"undo action {own.action}",
@@ -81,12 +87,16 @@ def _label_words(state: WorkbenchState, action: Label) -> str:
     return f"label {_images(action.images)} {name}"
 
 
-def _promotion_words(action: PromoteSubclass | PromoteCluster) -> str:
+def _promotion_words(action: PromoteSubclass | PromoteClusters) -> str:
     return f"make {_images(action.images or ())} the class {_name(action.name)}"
 
 
 def _images(images: tuple[int, ...]) -> str:
     return f"{len(images):,} image{_s(images)}"
+
+
+def _clusters(clusters: tuple[int, ...]) -> str:
+    return "a cluster" if len(clusters) == 1 else f"{len(clusters):,} clusters"
 
 
 def _s(images: tuple[int, ...]) -> str:

@@ -16,6 +16,7 @@ from protofission.triage.workbench.action_checks import (
     LARGEST_ROW,
     MOST_GROUPS_OF_ACTION,
     check_classes,
+    check_groups,
     check_images,
     check_members,
     check_merge,
@@ -60,6 +61,19 @@ class LabelEach:
     def __post_init__(self) -> None:
         check_images(self.images)
         check_classes(self.classes, len(self.images), NONE)
+
+
+@dataclass(frozen=True)
+class LabelAsNew:
+    """Add a class and give it to images; its id is the next one that is free."""
+
+    images: tuple[int, ...]
+    name: str
+    source: LabelSource
+
+    def __post_init__(self) -> None:
+        check_images(self.images)
+        check_name(self.name)
 
 
 @dataclass(frozen=True)
@@ -213,28 +227,30 @@ class SplitCluster:
 
 
 @dataclass(frozen=True)
-class PromoteCluster:
-    """Make a cluster a class: its images become labels of a new class."""
+class PromoteClusters:
+    """Make one class of clusters: their images become labels of a new class."""
 
-    cluster: int
+    clusters: tuple[int, ...]
     name: str
     images: tuple[int, ...] | None = None
-    """Its images at that time, which the workbench fills in."""
+    """Their images at that time, which the workbench fills in."""
 
     def __post_init__(self) -> None:
+        check_groups("clusters", self.clusters)
         check_name(self.name)
         check_members(self.images)
 
 
 @dataclass(frozen=True)
-class JunkCluster:
-    """Say that a cluster is of no interest: its images are labeled NONE."""
+class JunkClusters:
+    """Say that clusters are of no interest: their images are labeled NONE."""
 
-    cluster: int
+    clusters: tuple[int, ...]
     images: tuple[int, ...] | None = None
-    """Its images at that time, which the workbench fills in."""
+    """Their images at that time, which the workbench fills in."""
 
     def __post_init__(self) -> None:
+        check_groups("clusters", self.clusters)
         check_members(self.images)
 
 
@@ -286,6 +302,7 @@ class Redo:
 Action = (
     Label
     | LabelEach
+    | LabelAsNew
     | Skip
     | ConfirmLabels
     | DrawRandom
@@ -299,8 +316,8 @@ Action = (
     | NameCluster
     | MergeClusters
     | SplitCluster
-    | PromoteCluster
-    | JunkCluster
+    | PromoteClusters
+    | JunkClusters
     | KeepRefit
     | RevertRefit
     | Undo
@@ -310,6 +327,7 @@ Action = (
 ACTIONS: dict[str, type[Action]] = {
     "label": Label,
     "label_each": LabelEach,
+    "label_as_new": LabelAsNew,
     "skip": Skip,
     "confirm_labels": ConfirmLabels,
     "draw_random": DrawRandom,
@@ -323,8 +341,8 @@ ACTIONS: dict[str, type[Action]] = {
     "name_cluster": NameCluster,
     "merge_clusters": MergeClusters,
     "split_cluster": SplitCluster,
-    "promote_cluster": PromoteCluster,
-    "junk_cluster": JunkCluster,
+    "promote_clusters": PromoteClusters,
+    "junk_clusters": JunkClusters,
     "keep_refit": KeepRefit,
     "revert_refit": RevertRefit,
     "undo": Undo,

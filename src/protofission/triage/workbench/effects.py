@@ -17,9 +17,10 @@ from protofission.triage.workbench.actions import (
     ConfirmLabels,
     DissolveSubclasses,
     DrawRandom,
-    JunkCluster,
+    JunkClusters,
     KeepRefit,
     Label,
+    LabelAsNew,
     LabelEach,
     LabelSource,
     MergeClasses,
@@ -27,7 +28,7 @@ from protofission.triage.workbench.actions import (
     MergeSubclasses,
     NameCluster,
     NameSubclass,
-    PromoteCluster,
+    PromoteClusters,
     PromoteSubclass,
     Redo,
     RenameClass,
@@ -70,11 +71,11 @@ def effect_of(action: Action, cells: Ints, book: Book) -> Effect:
         InputError: the action does not fit.
     """
     match action:
-        case Label() | LabelEach() | Skip() | ConfirmLabels() | DrawRandom():
+        case Label() | LabelEach() | LabelAsNew() | Skip() | ConfirmLabels() | DrawRandom():
             return _effect_on_images(action, cells, book)
         case AddClass() | RenameClass() | MergeClasses():
             return _effect_on_classes(action, cells, book)
-        case PromoteSubclass() | PromoteCluster() | JunkCluster():
+        case PromoteSubclass() | PromoteClusters() | JunkClusters():
             return _effect_of_members(action, cells, book)
         case KeepRefit():
             names = action.subclass_names, action.cluster_names
@@ -120,7 +121,9 @@ def _edited(
 
 
 def _effect_on_images(
-    action: Label | LabelEach | Skip | ConfirmLabels | DrawRandom, cells: Ints, book: Book
+    action: Label | LabelEach | LabelAsNew | Skip | ConfirmLabels | DrawRandom,
+    cells: Ints,
+    book: Book,
 ) -> Effect:
     rows = _rows(action.images, cells)
     old = cells[rows]
@@ -134,6 +137,10 @@ def _effect_on_images(
             _check_labels(classes, source, old, book)
             bare = labeled_cell(UNLABELED, source) | (old & DRAWN)
             return Effect(book, rows, with_labels(bare, np.array(classes, np.int64)))
+        case LabelAsNew(name=name, source=source):
+            class_id, book = book.add_class(name, "added")
+            _check_labels((class_id,), source, old, book)
+            return Effect(book, rows, labeled_cell(class_id, source) | (old & DRAWN))
         case Skip():
             return Effect(book, rows, old | SKIPPED)
         case ConfirmLabels():
@@ -182,7 +189,7 @@ def _effect_on_classes(
 
 
 def _effect_of_members(
-    action: PromoteSubclass | PromoteCluster | JunkCluster, cells: Ints, book: Book
+    action: PromoteSubclass | PromoteClusters | JunkClusters, cells: Ints, book: Book
 ) -> Effect:
     """The effect of an action that labels all images of a group."""
     require(action.images is not None, "The images of the group are missing.")
@@ -192,11 +199,11 @@ def _effect_of_members(
         case PromoteSubclass():
             class_id, book = book.add_class(action.name, "subclass")
             groups = groups.promote_subclass(action.class_id, action.subclass, class_id)
-        case PromoteCluster():
+        case PromoteClusters():
             class_id, book = book.add_class(action.name, "cluster")
-            groups = groups.promote_cluster(action.cluster, class_id)
-        case JunkCluster():
-            class_id, groups = NONE, groups.junk_cluster(action.cluster)
+            groups = groups.promote_clusters(action.clusters, class_id)
+        case JunkClusters():
+            class_id, groups = NONE, groups.junk_clusters(action.clusters)
         case _:
             assert_never(action)
     new = labeled_cell(class_id, "cluster") | (cells[rows] & DRAWN)

@@ -121,15 +121,18 @@ class GroupEdits:
         new = {(class_id, subclass): became}
         return replace(self, subclass_promotions={**self.subclass_promotions, **new})
 
-    def promote_cluster(self, cluster: int, became: int) -> GroupEdits:
-        """With a cluster that became a class."""
-        self.check_cluster(cluster)
-        return replace(self, cluster_promotions={**self.cluster_promotions, cluster: became})
+    def promote_clusters(self, clusters: tuple[int, ...], became: int) -> GroupEdits:
+        """With clusters that became a class."""
+        for one in clusters:
+            self.check_cluster(one)
+        new = dict.fromkeys(clusters, became)
+        return replace(self, cluster_promotions={**self.cluster_promotions, **new})
 
-    def junk_cluster(self, cluster: int) -> GroupEdits:
-        """With a cluster that is of no interest."""
-        self.check_cluster(cluster)
-        return replace(self, junk=self.junk | {cluster})
+    def junk_clusters(self, clusters: tuple[int, ...]) -> GroupEdits:
+        """With clusters that are of no interest."""
+        for one in clusters:
+            self.check_cluster(one)
+        return replace(self, junk=self.junk | {*clusters})
 
     def name_cluster(self, cluster: int, name: str) -> GroupEdits:
         """With another name of a cluster."""

@@ -132,10 +132,14 @@ def write_candidate(model: Path, write: Callable[[Path], None]) -> None:
     drop_candidate(model)
     candidate = candidate_folder(model)
     begun = candidate.with_name(candidate.name + WRITING)
-    with _disk_errors(begun):
-        begun.mkdir(parents=True)
-        write(begun)
-        begun.replace(candidate)
+    try:
+        with _disk_errors(begun):
+            begun.mkdir(parents=True)
+            write(begun)
+            begun.replace(candidate)
+    except BaseException:
+        shutil.rmtree(begun, ignore_errors=True)  # on a full disk the room is wanted
+        raise
 
 
 def switch(model: Path, version: int) -> None:

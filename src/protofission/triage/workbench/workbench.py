@@ -15,8 +15,8 @@ from protofission.core.errors import InputError, printable, require
 from protofission.triage.workbench.actions import (
     Action,
     DrawRandom,
-    JunkCluster,
-    PromoteCluster,
+    JunkClusters,
+    PromoteClusters,
     PromoteSubclass,
     Redo,
     SplitCluster,
@@ -204,8 +204,8 @@ class Workbench:
                     if (own.class_id, own.number) == (class_id, subclass)
                 )
                 return replace(action, images=_members(rows, f"Sub-class {subclass}"))
-            case PromoteCluster(cluster=cluster) | JunkCluster(cluster=cluster):
-                return replace(action, images=self._cluster_images(cluster))
+            case PromoteClusters(clusters=clusters) | JunkClusters(clusters=clusters):
+                return replace(action, images=self._cluster_images(*clusters))
             case SplitCluster(cluster=cluster, parts=parts):
                 images = self._cluster_images(cluster)
                 require(
@@ -215,9 +215,15 @@ class Workbench:
                 )
         return action
 
-    def _cluster_images(self, cluster: int) -> tuple[int, ...]:
-        self.state.groups.check_cluster(cluster)
-        return _members(np.flatnonzero(self.cluster_of() == cluster), f"Cluster {cluster}")
+    def _cluster_images(self, *clusters: int) -> tuple[int, ...]:
+        """The images of clusters, none of which is empty."""
+        numbers = self.cluster_of()
+        for one in clusters:
+            self.state.groups.check_cluster(one)
+        filled = {*numbers.tolist()}
+        for one in clusters:
+            require(one in filled, f"Cluster {one} has no images any more: nothing is left to do.")
+        return tuple(np.flatnonzero(np.isin(numbers, clusters)).tolist())
 
 
 def _replay(state: WorkbenchState, log: ActionLog) -> WorkbenchState:

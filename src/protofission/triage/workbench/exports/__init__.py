@@ -109,6 +109,7 @@ def export_images(
         len(given - notes.left_out.keys()),
         notes.left_out,
         notes.renamed,
+        notes.escaped,
         images.root if rooted else None,
     )
 

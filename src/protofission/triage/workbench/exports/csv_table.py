@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protofission.triage.prediction_table import csv_line
+from protofission.triage.prediction_table import csv_line, is_escaped
 from protofission.triage.workbench.exports.export_format import ExportFormat, ExportTask
 from protofission.triage.workbench.exports.labeled_images import LabeledImage
 
@@ -32,12 +32,16 @@ def write(task: ExportTask) -> None:
     """Write the table."""
     with task.place.open("w", encoding="utf-8", newline="") as file:
         file.write(csv_line(EXPORT_COLUMNS))
-        file.writelines(csv_line(cells_of(i, task.path_of(i))) for i in task.images.images)
+        for image in task.images.images:
+            path = task.path_of(image)
+            task.notes.escaped += is_escaped(path)
+            file.write(csv_line(cells_of(image, path)))
 
 
 CSV = ExportFormat(
     "CSV",
-    "A table with a row for each image: its label, the source of the label, and the model's word.",
+    "A table with a row for each image: its label, the source of the label, and the model's "
+    "word. Characters of names that a terminal or a spreadsheet would obey are escaped.",
     write,
     ".csv",
 )

@@ -43,6 +43,8 @@ class ExportNotes:
     """Reasons by absolute path of an image."""
     renamed: dict[str, str] = field(default_factory=dict)
     """Original names by those in the export."""
+    escaped: int = 0
+    """Number of images that a table names with escapes."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ class Exported:
     """Reasons by absolute path of an image."""
     renamed: dict[str, str]
     """Original names by those in the export, where they differ."""
+    escaped: int
+    """Number of images that a table names with escapes."""
     root: Path | None
     """Folder that relative paths are relative to, if there is one such folder."""
 
@@ -120,6 +124,12 @@ class Exported:
             parts.append(f"Left out: {number:,} ({reason}).")
         if self.renamed:
             parts.append(f"Renamed: {len(self.renamed):,}, listed in images.csv.")
+        if self.escaped:
+            few = "1 name has" if self.escaped == 1 else f"{self.escaped:,} names have"
+            parts.append(
+                f"{few} characters that a terminal or a spreadsheet would obey, and stand escaped; "
+                "a list has names as they are."
+            )
         if self.root is not None:
             parts.append(f"Paths are relative to {printable(str(self.root))}.")
         return " ".join(parts)

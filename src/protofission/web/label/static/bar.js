@@ -1,6 +1,6 @@
 /** The bar at the bottom: how many images are selected, and what can be done with them. */
 
-import { addClass, label, nothingChosen, skip } from "./changes.js";
+import { addClass, label, labelAsNew, nothingChosen, skip } from "./changes.js";
 import { pickClass } from "./dialogs.js";
 import { button, count, h, refill } from "./dom.js";
 import { NONE, store } from "./store.js";
@@ -11,7 +11,6 @@ const MOST = 9;
 export async function labelTargets(screen, classId) {
   const rows = screen.targets();
   if (!rows.length) return nothingChosen();
-  screen.answering?.(rows);
   const done = label(rows, classId, screen.source);
   screen.answered?.(rows);
   await done;
@@ -22,10 +21,15 @@ export async function labelByName(screen) {
   const rows = screen.targets?.() ?? [];
   const picked = await pickClass(rows.length ? `Label ${count(rows.length, "image")} as …` : "A new class");
   if (!picked) return;
-  const id = picked.id ?? await addClass(picked.name);
-  if (id === null || !rows.length) return;
-  screen.answering?.(rows);
-  const done = label(rows, id, screen.source);
+  if (!rows.length) {
+    if (picked.id === null) await addClass(picked.name);
+    return;
+  }
+  if (picked.id === null) {
+    if (await labelAsNew(rows, picked.name, screen.source) !== null) screen.answered?.(rows);
+    return;
+  }
+  const done = label(rows, picked.id, screen.source);
   screen.answered?.(rows);
   await done;
 }
@@ -33,7 +37,6 @@ export async function labelByName(screen) {
 export async function skipTargets(screen) {
   const rows = screen.targets();
   if (!rows.length) return nothingChosen();
-  screen.answering?.(rows);
   const done = skip(rows);
   screen.answered?.(rows);
   await done;

@@ -29,14 +29,13 @@ export function confirmSuggestions(pairs, source) {
   return store.act("label_each", { images, classes, source }, { rows: images, changes, said });
 }
 
-/** Make a class and return its number; a class of that name that is there is taken as it is. */
-export async function addClass(name) {
-  const known = store.classByName(name);
-  if (known) return known.id;
-  const before = new Set(store.classes.map((one) => one.id));
-  const done = await store.act("add_class", { name }, { said: `Added the class ${name}.` });
-  if (done === null) return null;
-  return store.classes.find((one) => !before.has(one.id))?.id ?? store.classByName(name)?.id ?? null;
+export const addClass = (name) => store.act("add_class", { name }, { said: `Added the class ${name}.` });
+
+/** Make a class and label images with it: its number is known when the server has made it. */
+export function labelAsNew(rows, name, source) {
+  const changes = () => ({ label: store.classes.find((one) => one.name === name)?.id ?? null, skipped: false });
+  return store.act("label_as_new", { images: rows, name, source },
+    { rows, later: changes, said: `Labeled ${count(rows.length, "image")} as the new class ${name}.` });
 }
 
 export const renameClass = (id, name) => store.act("rename_class", { class_id: id, name },
@@ -66,13 +65,16 @@ export const mergeClusters = (clusters, into) => store.act("merge_clusters", { c
 export const splitCluster = (cluster, parts) => store.act("split_cluster", { parts },
   { said: `Split a cluster into ${parts}.`, path: `/api/clusters/${cluster}/split` });
 
-export const promoteCluster = (cluster, name, size) => store.act("promote_cluster", { cluster, name },
+export const promoteClusters = (clusters, name, size) => store.act("promote_clusters", { clusters, name },
   { said: `Made a class of ${count(size, "image")}: ${name}.` });
 
-export const junkCluster = (cluster, size) => store.act("junk_cluster", { cluster },
+export const junkClusters = (clusters, size) => store.act("junk_clusters", { clusters },
   { said: `Labeled ${count(size, "image")} as none of these.` });
 
 export const confirmLabels = (rows) => store.act("confirm_labels", { images: rows },
   { said: `Kept the label of ${count(rows.length, "image")}.` });
+
+export const drawRandom = (n) => store.act("draw_random", { n },
+  { said: `Drew ${count(n, "image")} at random, or as many as were left.`, path: "/api/random" });
 
 export const nothingChosen = () => toast("No image is selected: move to one with the arrows, or click it.");

@@ -1,7 +1,7 @@
 /** What one can do with a cluster, from its card or from its grid. */
 
 import { get } from "./api.js";
-import { junkCluster, label, nameCluster, promoteCluster, splitCluster } from "./changes.js";
+import { junkClusters, label, nameCluster, promoteClusters, splitCluster } from "./changes.js";
 import { askName, choose, pickClass } from "./dialogs.js";
 import { button, count } from "./dom.js";
 import { fail } from "./notices.js";
@@ -13,14 +13,19 @@ export async function askClusterName(one) {
   if (name && name !== one.name) await nameCluster(one.number, name);
 }
 
-/** A new name makes a class of the cluster; the name of a class labels its images with it. */
-export async function askPromotion(one) {
-  const picked = await pickClass(`Make ${count(one.size, "image")} of ${one.name} a class`);
+const sizeOf = (clusters) => clusters.reduce((sum, one) => sum + one.size, 0);
+const numbersOf = (clusters) => clusters.map((one) => one.number);
+
+/** A new name makes one class of clusters; the name of a class labels their images with it. */
+export async function askPromotion(...clusters) {
+  const [one] = clusters;
+  const size = sizeOf(clusters);
+  const picked = await pickClass(`Make ${count(size, "image")} of ${clusters.length > 1 ? count(clusters.length, "cluster") : one.name} a class`);
   if (!picked) return null;
-  if (picked.id === null) return promoteCluster(one.number, picked.name, one.size);
+  if (picked.id === null) return promoteClusters(numbersOf(clusters), picked.name, size);
   try {
-    const { rows } = await get(`/api/images?set=cluster:${one.number}&only=rows`);
-    return await label(rows, picked.id, "cluster");
+    const found = await Promise.all(clusters.map(({ number }) => get(`/api/images?set=cluster:${number}&only=rows`)));
+    return await label(found.flatMap(({ rows }) => rows), picked.id, "cluster");
   } catch (error) {
     fail(error);
     return null;
@@ -34,7 +39,7 @@ export async function askSplit(one) {
   if (picked) await splitCluster(one.number, picked.parts);
 }
 
-export const junk = (one) => junkCluster(one.number, one.size);
+export const junk = (...clusters) => junkClusters(numbersOf(clusters), sizeOf(clusters));
 
 /** The same as keys; `after` is called when something was done. */
 export const clusterKeys = (one, after = () => {}) => ({

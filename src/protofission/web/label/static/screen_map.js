@@ -138,10 +138,6 @@ export class MapScreen extends ImageScreen {
     if (this.way === "label") this.color();
   }
 
-  answering(rows) {
-    for (const row of rows) this.pending = row;
-  }
-
   answered() {
     this.selection.clear();
   }

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { Cards, thumb } from "./cards.js";
 import { mergeClusters } from "./changes.js";
-import { clusterButtons, clusterKeys, junk } from "./cluster_acts.js";
+import { askPromotion, clusterButtons, clusterKeys, junk } from "./cluster_acts.js";
 import { choose } from "./dialogs.js";
 import { button, count, h, number, percent, refill } from "./dom.js";
 import { Screen, head } from "./screen.js";
@@ -51,6 +51,7 @@ export class NewScreen extends Screen {
     const marked = this.cards.marked.size;
     refill(this.tools,
       button(marked > 1 ? `Merge ${number(marked)}` : "Merge", () => this.merge(), { key: "M" }),
+      marked > 1 ? button(`Promote ${number(marked)}`, () => this.promoteMarked(), { key: "P" }) : null,
       marked > 1 ? button(`Junk ${number(marked)}`, () => this.junkMarked(), { key: "J" }) : null,
       marked ? button("Clear marks", () => this.cards.clear(), { key: "Esc", class: "plain" }) : null);
   }
@@ -81,10 +82,17 @@ export class NewScreen extends Screen {
     return this.clusters.find((one) => one.number === id);
   }
 
+  get marked() {
+    return [...this.cards.marked].map((id) => this.find(id));
+  }
+
   async junkMarked() {
-    const marked = [...this.cards.marked].map((id) => this.find(id));
-    this.cards.clear();
-    for (const one of marked) await junk(one);
+    if (await junk(...this.marked) !== null) this.cards.clear();
+  }
+
+  async promoteMarked() {
+    if (await askPromotion(...this.marked) !== null) this.cards.clear();
+    await this.reload();
   }
 
   async merge() {
@@ -115,7 +123,7 @@ export class NewScreen extends Screen {
       ...(one ? { " ": () => this.cards.mark(one.number), Enter: () => { location.hash = `#/images/cluster:${one.number}`; } } : {}),
       ...(one?.size ? {
         ...clusterKeys(one, () => this.reload()),
-        ...(this.cards.marked.size > 1 ? { j: () => this.junkMarked() } : {}),
+        ...(this.cards.marked.size > 1 ? { j: () => this.junkMarked(), p: () => this.promoteMarked() } : {}),
       } : {}),
     };
     if (!acts[key]) return false;

@@ -1,7 +1,7 @@
 /** Label next: a batch with one suggestion each; and a queue drawn at random, without suggestions. */
 
-import { get, post } from "./api.js";
-import { confirmSuggestions } from "./changes.js";
+import { get } from "./api.js";
+import { confirmSuggestions, drawRandom } from "./changes.js";
 import { button, count, h, number, refill } from "./dom.js";
 import { Grid } from "./grid.js";
 import { fail } from "./notices.js";
@@ -237,14 +237,7 @@ export class RandomScreen extends QueueScreen {
   }
 
   async draw() {
-    try {
-      const { last_action: last } = await post("/api/random", { n: DRAW });
-      await store.loadOverview();
-      if (last) store.last = last;
-      await this.reload();
-    } catch (error) {
-      fail(error);
-    }
+    await drawRandom(DRAW);
   }
 
   finished() {}

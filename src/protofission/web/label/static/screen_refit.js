@@ -84,7 +84,6 @@ export class RefitScreen extends Screen {
   async decide(path, sentence) {
     try {
       const { overview } = await post(path, {});
-      store.records.clear();
       store.done = [];
       store.undone = [];
       if (overview) store.takeOverview(overview);

@@ -35,13 +35,11 @@ class Store extends EventTarget {
     return this.classes.find((known) => known.id === id)?.name ?? `class ${id}`;
   }
 
-  classByName(name) {
-    return this.classes.find((known) => known.name.toLowerCase() === name.toLowerCase()) ?? null;
-  }
-
   takeOverview(overview) {
+    const other = this.overview && this.overview.version !== overview.version;
     this.overview = overview;
     this.last = overview.last_action ?? this.last;
+    if (other) this.loadRows([...this.records.keys()], true).catch(() => null); // verdicts of another model
     this.tell("overview");
   }
 
@@ -103,17 +101,20 @@ class Store extends EventTarget {
 
   /**
    * Do an action: show it at once, then let the server confirm it or take it back.
-   * `changes` are the new values of all rows, or a function that gives those of a place in `rows`.
+   * `changes` are the new values of all rows, or a function that gives those of a place in `rows`;
+   * `later` gives changes that are only known once the server has answered.
    * Returns the action's number, or null if the server refused.
    */
-  async act(kind, content, { rows = [], changes = {}, said = "", path = "/api/actions" } = {}) {
-    const before = this.#patch(rows, changes);
+  async act(kind, content, { rows = [], changes = {}, later = null, said = "", path = "/api/actions" } = {}) {
+    let before = this.#patch(rows, changes);
     try {
       const id = await this.#enqueue(async () => {
         const answer = await post(path, path === "/api/actions" ? { kind, content } : content);
-        this.done.push({ id: answer.id, rows, before, changes });
-        this.undone = [];
         this.takeOverview(answer.overview);
+        const known = later?.(answer) ?? changes;
+        if (later) before = this.#patch(rows, known);
+        this.done.push({ id: answer.id, rows, before, changes: known });
+        this.undone = [];
         return answer.id;
       });
       if (said) toast(said, { action: { text: "Undo", key: "Z", run: () => this.undo() } });
