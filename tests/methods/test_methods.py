@@ -168,6 +168,7 @@ ORCA_OPTIONS = [
     {"pair_space": "logit", "pair_weight": 0.4},
     {"pair_space": "prob", "pair_detach": True},
     {"pair_labeled": False, "hard_threshold": 0.6},
+    {"pair_labeled": False, "pair_space": "logit", "pair_among": "unlabeled"},
 ]
 FISSION_OPTIONS = [
     {"consistency_weight": 0.2, "diversity_weight": 2.0, "diversity_min_samples": 3},
@@ -249,6 +250,7 @@ def test_defaults_are_those_of_the_method_page():
     orca = Orca()
     assert (orca.margin_cap, orca.margin_on, orca.hard_threshold) == (0.5, "both", 0.95)
     assert (orca.pair_space, orca.pair_labeled, orca.pair_detach) == ("feature", True, False)
+    assert orca.pair_among == "batch"
     assert (orca.pair_weight, orca.entropy_weight, orca.entropy_on) == (1.0, 1.0, "both")
 
 
@@ -523,6 +525,14 @@ def test_unlabeled_partners_are_nearest_in_the_first_view_in_the_space_asked_for
     assert partners == scalar.orca_partners(case.scene(), labeled, space)
     assert [LABELS[j] for j in labeled] == list(LABELS)
     assert all(j != i for i, j in enumerate(labeled) if LABELS.count(LABELS[i]) > 1)
+
+
+def test_partners_among_unlabeled_images_pass_over_a_labeled_one_that_is_nearer():
+    features = torch.tensor([[1.0, 0.1], [0.2, 1.0], [-1.0, 0.0], [1.0, 0.0]])
+    for among, partners in (("batch", [0, 1, 0]), ("unlabeled", [3, 1, 1])):
+        method = Orca(pair_among=among)
+        output = output_of(features.repeat(2, 1), features.repeat(2, 1))
+        assert method.decide(step_of(method, output, [0], 3)).partners[1:].tolist() == partners
 
 
 def test_the_spaces_of_pairs_differ():

@@ -132,8 +132,13 @@ def fixmatch_sigmoid(
     }
 
 
-def orca_partners(scene: Scene, labeled_partners: list[int], pair_space: str = "feature") -> list:
-    """Given ones for labeled images; an unlabeled image's nearest neighbour in the whole batch."""
+def orca_partners(
+    scene: Scene,
+    labeled_partners: list[int],
+    pair_space: str = "feature",
+    pair_among: str = "batch",
+) -> list:
+    """Given ones for labeled images; an unlabeled image's nearest among all or unlabeled ones."""
     images = scene.images(0)
 
     def place(key: Key) -> list[float]:
@@ -144,7 +149,8 @@ def orca_partners(scene: Scene, labeled_partners: list[int], pair_space: str = "
 
     partners = list(labeled_partners)
     for me in range(len(scene.labels), len(images)):
-        others = [j for j in range(len(images)) if j != me]
+        first = 0 if pair_among == "batch" else len(scene.labels)
+        others = [j for j in range(first, len(images)) if j != me]
         partners.append(max(others, key=lambda j: cosine(place(images[me]), place(images[j]))))
     return partners
 
@@ -160,6 +166,7 @@ def orca(
     margin_on: str = "both",
     pair_weight: float = 1.0,
     pair_space: str = "feature",
+    pair_among: str = "batch",
     pair_labeled: bool = True,
     pair_detach: bool = False,
     entropy_weight: float = 1.0,
@@ -176,7 +183,7 @@ def orca(
         z = logits(("labeled", 0, i))
         labeled.append(cross_entropy([v + (margin if c == y else 0) for c, v in enumerate(z)], y))
 
-    partners = orca_partners(scene, labeled_partners, pair_space)
+    partners = orca_partners(scene, labeled_partners, pair_space, pair_among)
     first, second = scene.images(0), scene.images(1)
     pairs = []
     for i, j in enumerate(partners):

@@ -42,6 +42,8 @@ class Orca(Method[OrcaTargets]):
     """Weight of the pairwise loss, Eq. 11."""
     pair_space: Literal["feature", "logit", "prob"] = "feature"
     """The space in which an unlabeled image's nearest neighbor is searched, by cosine."""
+    pair_among: Literal["batch", "unlabeled"] = "batch"
+    """The images among which it is searched: all of the batch, or the unlabeled ones."""
     pair_labeled: bool = True
     """Whether labeled images have partners too, or unlabeled ones only."""
     pair_detach: bool = False
@@ -113,7 +115,7 @@ class Orca(Method[OrcaTargets]):
         return (labeled + unlabeled * parts) / (len(step.labels) + unlabeled)
 
     def partners(self, step: Step) -> Tensor:
-        """(L + U,): a random labeled image of one's class; the nearest image of all otherwise."""
+        """(L + U,): of a labeled image, a random one of its class; otherwise the nearest image."""
         match self.pair_space:
             case "feature":
                 space = step.output.features
@@ -124,9 +126,15 @@ class Orca(Method[OrcaTargets]):
         return torch.cat(
             [
                 class_partners(step.labels, step.generator),
-                nearest_partners(step.both(space, 0).detach(), len(step.labels)),
+                self._nearest(step.both(space, 0).detach(), len(step.labels)),
             ]
         )
+
+    def _nearest(self, space: Tensor, labeled: int) -> Tensor:
+        """(U,): the index among all images of each unlabeled one's nearest."""
+        if self.pair_among == "unlabeled":
+            return labeled + nearest_partners(space[labeled:])
+        return nearest_partners(space, labeled)
 
     def slot_targets(self, targets: OrcaTargets) -> OrcaTargets:
         """Slots go without the margin or the entropy where the options say "max"."""

@@ -23,6 +23,7 @@ ORCA_READINGS: dict[str, tuple[str, ...]] = {
     "7 margin of at most 0.2 T": ("method.margin_cap=0.2",),
     "8 partners by logits": ("method.pair_space=logit",),
     "8 partners by probabilities": ("method.pair_space=prob",),
+    "8 partners among unlabeled images": ("method.pair_among=unlabeled",),
     "9 no partners of labeled images": ("method.pair_labeled=false",),
     "10 partners without gradient": ("method.pair_detach=true",),
     "11 entropy on the max-logits alone": ("method.entropy_on=max",),
@@ -56,6 +57,9 @@ ORCA_READINGS: dict[str, tuple[str, ...]] = {
         "method.diversity_min_samples=1",
         "method.entropy_on=max",
         "method.entropy_weight=1",
+        "method.pair_space=logit",
+        "method.pair_among=unlabeled",
+        "method.pair_labeled=false",
         "head.init=random",
     ),
 }
