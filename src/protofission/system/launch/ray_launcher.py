@@ -67,11 +67,8 @@ class RayLauncher:
 
 def _reserve(ray: Any, number: int, gpus: int) -> Any:
     """Wait until so many processors are free at once, and reserve them for the tasks of a work."""
-    from ray.util import placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
     each = {"CPU": 1, **({"GPU": gpus} if gpus else {})}
-    group = placement_group([each] * number, strategy="PACK")
+    group = ray.util.placement_group([each] * number, strategy="PACK")
     while not group.wait(PATIENCE):
         there = ray.cluster_resources()
         for kind, wanted in each.items():
@@ -81,7 +78,7 @@ def _reserve(ray: Any, number: int, gpus: int) -> Any:
                 f"{number} processes want {wanted * number} of {kind} at once, and the Ray cluster "
                 f"has {found}: start more machines, or give fewer --processes.",
             )
-    return PlacementGroupSchedulingStrategy(group)
+    return ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group)
 
 
 @contextmanager
