@@ -121,6 +121,7 @@ def test_a_script_that_cannot_be_imported_computes_alone(tmp_path: Path) -> None
     """Its processes would begin the script again; they see that, and end."""
     script = tmp_path / "script.py"
     script.write_text(
+        f"import sys; sys.path.insert(0, {TESTS!r})\n"
         "import pieces\n"
         "from pathlib import Path\n"
         "from protofission.system.launch.in_order import run_in_order\n"

@@ -52,6 +52,7 @@ from protofission.models.encoders import Encoder, EncoderSpec
 from protofission.system.json_files import read_json
 from protofission.system.launch.counted_pieces import run_counted
 from protofission.system.launch.launcher import Launcher, Tell, Work
+from protofission.system.launch.local_launcher import LocalLauncher
 from protofission.system.locks import LOCK_FILE, folder_lock
 from protofission.system.partial_files import is_partial
 from protofission.system.whole_files import write_text
@@ -63,8 +64,6 @@ INPUTS = "inputs.json"
 """File of a finished shard: the fingerprint of the files that it was made of."""
 LABELS_AT_ONCE = 65_536
 """Rows of a list whose labels are read at once."""
-
-
 _NO_VIEWS = {"weak": 0, "strong": 0, "simclr": 0}
 
 
@@ -75,7 +74,6 @@ class _Source:
     name: str
     listed: ListedImages | None
     """None for a named data set, or a Parquet list, whose rows are read by the workers."""
-    where: str
     images: dict[str, int]
     class_names: tuple[str, ...]
     inputs: str
@@ -181,12 +179,7 @@ def _pieces(folder: Path, plan: ShardedPlan, found: _Source) -> Iterator[EmbedPi
 
 def _list_source(source: str, data_folder: str | None) -> _Source:
     if source in DATASETS:
-        images = images_of(source, 0, data_folder)
-        parts = {part: len(own.labels) for part, own in images.parts.items()}
-        train = images.sets.train
-        names = train.class_names, train.coarse_names
-        about = fingerprint(source, parts, [train.labels.tolist()])
-        return _Source(source, None, "", parts, names[0], about, images.views, names[1])
+        return _list_dataset(source, data_folder)
     path = Path(source).expanduser().absolute()
     require(path.exists(), f"{printable(source)} is not there: name a data set, folder or list.")
     if is_parquet(path):
@@ -194,7 +187,7 @@ def _list_source(source: str, data_folder: str | None) -> _Source:
         require(rows > 0, f"{path} lists no image: add rows with a path.")
         about = fingerprint(str(path), rows, status.st_size, status.st_mtime_ns)
         names_of = _class_names(path, rows)
-        return _Source(path.stem, None, str(path), {"train": rows}, names_of, about, "natural")
+        return _Source(path.stem, None, {"train": rows}, names_of, about, "natural")
     listed = list_images(path)
     require(bool(listed.entries), f"{path} holds no images: add some.")
     _, classes = number_labels(listed.labels, listed.class_names)
@@ -202,7 +195,23 @@ def _list_source(source: str, data_folder: str | None) -> _Source:
     paths = [(entry.path, entry.size, entry.mtime_ns) for entry in listed.entries]
     about = fingerprint(str(path), paths, list(listed.labels))
     size = {"train": len(paths)}
-    return _Source(path.name, listed, str(path), size, classes, about, "natural")
+    return _Source(path.name, listed, size, classes, about, "natural")
+
+
+def _list_dataset(source: str, data_folder: str | None) -> _Source:
+    """Count and name the images of a data set in another process, so that this one holds none."""
+    work = Work(images_of, (source, 0, data_folder), _describe_images)
+    (news,) = (news for news in LocalLauncher(1).run(work, [source]) if news.ended)
+    require(not news.failure, news.failure)
+    found: _Source = news.told
+    return found
+
+
+def _describe_images(images: Images, source: str, _: Tell) -> _Source:
+    parts = {part: len(own.labels) for part, own in images.parts.items()}
+    train = images.sets.train
+    about = fingerprint(source, parts, [train.labels.tolist()])
+    return _Source(source, None, parts, train.class_names, about, images.views, train.coarse_names)
 
 
 def _class_names(path: Path, rows: int) -> tuple[str, ...]:

@@ -35,7 +35,6 @@ from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import DECISIONS
 from protofission.triage.predict import (
     PredictionSummary,
-    Tally,
     check_apart,
     finished_before,
     write_prediction,
@@ -45,8 +44,8 @@ from protofission.triage.prediction_inputs import Inputs, file_inputs, is_store,
 from protofission.triage.prediction_journal import FinishedRecord
 from protofission.triage.prediction_table import Format, format_of, read_rows, write_rows
 
-SHARD = 65_536
-"""Images of a shard, if nothing else is asked for."""
+SHARD = 4096
+"""Images of a shard, if they are joined into a file at the end."""
 MOST_SHARD = 10_000_000
 PLAN, FINISHED = "plan.json", "finished.json"
 PLAN_VERSION = 1
@@ -169,7 +168,7 @@ def predict_in_shards(
 ) -> PredictionSummary:
     """Predict images by a launcher's workers, each shard written by who predicts it.
 
-    After a stop or a kill, the same call goes on with what is missing.
+    After a stop or a kill, the same call goes on with what is missing or damaged.
 
     Args:
         model: the folder of a model; every machine sees it.
@@ -200,7 +199,7 @@ def predict_in_shards(
         bundle.fingerprint,
         fingerprint(*(source.about for source in listed)),
         sum(source.rows for source in listed),
-        shard or min(SHARD, 4096),
+        shard or SHARD,
         wanted if shard else "jsonl",
     )
     key = fingerprint(asdict(plan))
@@ -208,20 +207,16 @@ def predict_in_shards(
         return finished_before(out, key, wanted, say)
     _check_folder(folder, plan, force)
     with folder_lock(folder):
-        if (done := ShardsRecord.read(folder)) is None or shard is None:
-            write_whole(folder / PLAN, json.dumps(asdict(plan)).encode())
-            done = _perform(
-                folder, plan, model, bundle.fingerprint, listed, launcher, progress, say
-            )
-            write_whole(folder / FINISHED, json.dumps(asdict(done)).encode())
-        elif say is not None:
+        if ShardsRecord.read(folder) is not None and say is not None:
             say(
-                f"{printable(str(out))} is finished, and nothing was done: give --force to "
-                "predict again."
+                f"{printable(str(out))} is finished: its shards are compared with their digests. "
+                "Give --force to predict again."
             )
+        write_whole(folder / PLAN, json.dumps(asdict(plan)).encode())
+        done = _perform(folder, plan, model, bundle.fingerprint, listed, launcher, progress, say)
+        write_whole(folder / FINISHED, json.dumps(asdict(done)).encode())
         if shard is None:
-            tally = Tally()
-            write_rows(out, tally.count(read_shards(folder)), wanted)
+            write_rows(out, read_shards(folder), wanted)
             FinishedRecord(key, wanted, file_digest(out), *asdict(done).values()).write(out)
     if shard is None:
         shutil.rmtree(folder, ignore_errors=True)
