@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from protofission.core.errors import InputError, printable, require
 from protofission.core.progress import Progress
@@ -115,6 +116,7 @@ def embed_in_shards(
     data_folder: str | None = None,
     seed: int = 0,
     encoder: Encoder | None = None,
+    device: torch.device | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Store:
@@ -128,6 +130,8 @@ def embed_in_shards(
         folder: the store's; every machine sees it.
         shard: images of a shard, a multiple of 256; by default that of the store, or SHARD.
         data_folder: where the files of a named data set are, if not at the usual places.
+        encoder: the loaded one, if there is one.
+        device: of the workers, by default the CPU.
         say: called with a sentence for each shard that fails.
     """
     check_seed(seed)
@@ -153,7 +157,8 @@ def embed_in_shards(
         found.coarse_names,
     )
     _check_folder(folder, plan, begun[0] if begun else None)
-    work = Work(_begin, (spec, loaded.describe(), source, data_folder, plan), _embed_piece)
+    arguments = spec, device, loaded.describe(), source, data_folder, plan
+    work = Work(_begin, arguments, _embed_piece)
     with folder_lock(folder):
         if begun is None or begun[1] is None:
             write_shards(folder, plan)
@@ -245,12 +250,13 @@ def _check_folder(folder: Path, plan: ShardedPlan, begun: ShardedPlan | None) ->
 
 def _begin(
     spec: EncoderSpec,
+    device: torch.device | None,
     known: dict[str, Any],
     source: str,
     data_folder: str | None,
     plan: ShardedPlan,
 ) -> _Begun:
-    encoder = spec.load()
+    encoder = spec.load(device)
     require(
         encoder.describe() == known,
         f"The encoder {printable(spec.source)} is another one on this machine: give every machine "

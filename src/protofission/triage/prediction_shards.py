@@ -164,6 +164,7 @@ def predict_in_shards(
     shard: int | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
+    allow_download: bool = False,
     force: bool = False,
 ) -> PredictionSummary:
     """Predict images by a launcher's workers, each shard written by who predicts it.
@@ -178,6 +179,7 @@ def predict_in_shards(
         shard: images of a shard.
         progress: called with the number of images done, and of all.
         say: called with a sentence for each shard that fails.
+        allow_download: workers get the encoder from the hub, where it is not on their machine.
         force: write over what is there.
     """
     model, out = path_of(model), path_of(out)
@@ -213,7 +215,9 @@ def predict_in_shards(
                 "Give --force to predict again."
             )
         write_whole(folder / PLAN, json.dumps(asdict(plan)).encode())
-        done = _perform(folder, plan, model, bundle.fingerprint, listed, launcher, progress, say)
+        work = Work(_begin, (model, bundle.fingerprint, allow_download), _predict_piece)
+        pieces = _pieces(folder, plan, listed)
+        done = _perform(launcher, work, pieces, plan.rows, progress, say)
         write_whole(folder / FINISHED, json.dumps(asdict(done)).encode())
         if shard is None:
             write_rows(out, read_shards(folder), wanted)
@@ -223,31 +227,25 @@ def predict_in_shards(
     return PredictionSummary(done.rows, done.errors, done.decisions)
 
 
+def _pieces(folder: Path, plan: ShardPlan, listed: Sequence[_Source]) -> Iterator[ShardPiece]:
+    form = format_of(Path(f"x.{plan.form}"), None)
+    for number in range(plan.shards):
+        slices = _slices(listed, number * plan.shard, (number + 1) * plan.shard)
+        yield ShardPiece(_shard_file(folder, number, form), form, slices)
+
+
 def _perform(
-    folder: Path,
-    plan: ShardPlan,
-    model: Path,
-    known: str,
-    listed: Sequence[_Source],
     launcher: Launcher,
+    work: Work,
+    pieces: Iterable[ShardPiece],
+    rows: int,
     progress: Progress | None,
     say: Callable[[str], None] | None,
 ) -> ShardsRecord:
-    form = format_of(Path(f"x.{plan.form}"), None)
-    pieces = (
-        ShardPiece(
-            _shard_file(folder, number, form),
-            form,
-            _slices(listed, number * plan.shard, (number + 1) * plan.shard),
-        )
-        for number in range(plan.shards)
-    )
+    """Predict shards, and add up their counts."""
     counts: Counter[str] = Counter()
-    work = Work(_begin, (model, known), _predict_piece)
-    results = run_counted(
-        launcher, work, pieces, lambda told: int(told.rows), plan.rows, progress, say
-    )
-    for _, told in results:
+    count: Callable[[Any], int] = lambda told: int(told.rows)  # noqa: E731
+    for _, told in run_counted(launcher, work, pieces, count, rows, progress, say):
         counts.update(told.decisions)
         counts["rows"] += told.rows
         counts["errors"] += told.errors
@@ -255,8 +253,8 @@ def _perform(
     return ShardsRecord(counts["rows"], counts["errors"], decisions)
 
 
-def _begin(model: Path, known: str) -> Predictor:
-    predictor = Predictor(model, decoders=1)
+def _begin(model: Path, known: str, allow_download: bool) -> Predictor:
+    predictor = Predictor(model, 1, allow_download)
     require(
         predictor.bundle.fingerprint == known,
         f"{printable(str(model))} is another model on this machine, or was changed: give every "

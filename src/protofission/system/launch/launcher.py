@@ -173,7 +173,7 @@ def find_launcher(on: str, processes: int | None = None, nodes: int = 1, gpus: i
         processes: pieces at the same time; by default one for each processor of this machine or of
             the cluster. On Slurm and for pieces that work together, those of a machine.
         nodes: machines, for pieces that work together.
-        gpus: accelerators of each process, of a Ray cluster.
+        gpus: accelerators that each process asks a Ray cluster for.
     """
     require(
         processes is None or 1 <= processes <= 100_000,
@@ -189,6 +189,11 @@ def find_launcher(on: str, processes: int | None = None, nodes: int = 1, gpus: i
 
         return RayLauncher(on, processes and processes * nodes, gpus)
     if re.fullmatch("slurm(:.+)?", on):
+        require(
+            not gpus,
+            "--on slurm computes on processors: give --accelerator cpu, or --on ray; to train on "
+            "accelerators, run torchrun in a job of yours.",
+        )
         from protofission.system.launch.slurm_launcher import SlurmLauncher
 
         return SlurmLauncher(on.partition(":")[2], processes, nodes)
