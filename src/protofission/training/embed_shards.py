@@ -160,9 +160,7 @@ def embed_in_shards(
     arguments = spec, device, loaded.describe(), source, data_folder, plan
     work = Work(_begin, arguments, _embed_piece)
     with folder_lock(folder):
-        if begun is None or begun[1] is None:
-            write_shards(folder, plan)
-        pieces = _pieces(folder, plan, found)
+        pieces = _pieces(folder, plan, found, new=begun is None)
         total, finished = sum(plan.images.values()), dict[int, FinishedShard]()
         count: Callable[[Any], int] = lambda told: sum(told.rows.values())  # noqa: E731
         for number, told in run_counted(launcher, work, pieces, count, total, progress, say):
@@ -171,7 +169,10 @@ def embed_in_shards(
     return Store.open(folder)
 
 
-def _pieces(folder: Path, plan: ShardedPlan, found: _Source) -> Iterator[EmbedPiece]:
+def _pieces(folder: Path, plan: ShardedPlan, found: _Source, *, new: bool) -> Iterator[EmbedPiece]:
+    """The shards of a plan; a new one is written once somebody wants the first."""
+    if new:
+        write_shards(folder, plan)
     for number in range(plan.shards):
         bounds, listed = plan.bounds(number, MOST_IMAGES), found.listed
         if listed is not None:

@@ -214,7 +214,6 @@ def predict_in_shards(
                 f"{printable(str(out))} is finished: its shards are compared with their digests. "
                 "Give --force to predict again."
             )
-        write_whole(folder / PLAN, json.dumps(asdict(plan)).encode())
         work = Work(_begin, (model, bundle.fingerprint, allow_download), _predict_piece)
         pieces = _pieces(folder, plan, listed)
         done = _perform(launcher, work, pieces, plan.rows, progress, say)
@@ -228,6 +227,8 @@ def predict_in_shards(
 
 
 def _pieces(folder: Path, plan: ShardPlan, listed: Sequence[_Source]) -> Iterator[ShardPiece]:
+    """The shards of a plan, which is written once somebody wants the first."""
+    write_whole(folder / PLAN, json.dumps(asdict(plan)).encode())
     form = format_of(Path(f"x.{plan.form}"), None)
     for number in range(plan.shards):
         slices = _slices(listed, number * plan.shard, (number + 1) * plan.shard)
