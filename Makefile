@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: all demo test slow-tests chaos lint types clean
+.PHONY: all demo test slow-tests scale-tests chaos lint types clean
 
 all: lint types test
 
@@ -19,6 +19,12 @@ test: .venv/installed-dev
 slow-tests: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow $(ARGS)
 
+# Ray, Slurm and object stores with their libraries, which `make test` skips where they are missing.
+scale-tests: .venv/installed-scale
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow or not slow" \
+	    tests/system/test_ray.py tests/system/test_launchers.py tests/data/test_remote_files.py \
+	    tests/training/test_run_elsewhere.py $(ARGS)
+
 # Faults at random for so many minutes, and a table of what became of them: docs/reliability.md.
 MINUTES ?= 5
 chaos: .venv/installed-dev
@@ -32,7 +38,7 @@ types: .venv/installed-dev
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv demo dist chaos-out
+	rm -rf .venv demo dist chaos-out ray-kills-out
 
 INSTALL := $(BIN)/pip install --quiet -c constraints.txt -e
 
@@ -45,3 +51,7 @@ INSTALL := $(BIN)/pip install --quiet -c constraints.txt -e
 	$(PYTHON) -m venv .venv
 	$(INSTALL) .[dev]
 	touch .venv/installed $@
+
+.venv/installed-scale: .venv/installed-dev
+	$(INSTALL) .[dev-scale]
+	touch $@

@@ -44,7 +44,7 @@ seeds: 2
 options: [recipe.epochs=12, recipe.labeled_batch=64, recipe.unlabeled_batch=64, backbone.width=32]
 """
 TRAIN = ("backbone.width=8", "recipe.epochs=12", "recipe.labeled_batch=64")
-LONGEST = 900.0
+LONGEST = 1800.0
 """Seconds after which a command that has not ended counts as one that hangs."""
 
 

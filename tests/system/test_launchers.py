@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,9 +17,16 @@ import pieces
 from protofission.core.errors import InputError
 from protofission.system.launch.counted_pieces import run_counted
 from protofission.system.launch.in_order import run_in_order
-from protofission.system.launch.launcher import MOST_TRIES, Launcher, Work, find_launcher
+from protofission.system.launch.launcher import (
+    MOST_TRIES,
+    Launcher,
+    PieceOutcome,
+    Work,
+    Worker,
+    find_launcher,
+)
 from protofission.system.launch.local_launcher import LocalLauncher
-from protofission.system.launch.slurm_launcher import SlurmLauncher
+from protofission.system.launch.slurm_launcher import SlurmLauncher, _Jobs
 from small_folds import assert_same_models
 
 pytestmark = [  # submitit leaves its logs open
@@ -81,6 +91,45 @@ def test_what_cannot_begin_says_so_for_each_piece(launcher: Launcher, tmp_path: 
     assert [each.failure for each in news] == ["There is no encoder: install one."] * 2
 
 
+def test_a_worker_that_cannot_begin_tries_again_with_the_next_piece(tmp_path: Path) -> None:
+    """A folder that one machine does not see, or an encoder that did not fit, is no refusal."""
+    here = os.getcwd()
+    try:
+        worker = Worker(Work(pieces.begin_late, (str(tmp_path),), pieces.square, str(tmp_path)))
+        first, second = (worker.carry_out(3, lambda told: None) for _ in range(2))
+        lost = Worker(Work(pieces.begin, (str(tmp_path),), pieces.square, str(tmp_path / "gone")))
+        unseen = lost.carry_out(3, lambda told: None)
+    finally:
+        os.chdir(here)
+    assert first == PieceOutcome(failure="RuntimeError: no memory for it")
+    assert second == PieceOutcome(9)
+    assert unseen.failure.startswith("A worker cannot begin (No such file or directory): every")
+    assert not unseen.final
+
+
+def test_a_slurm_job_that_ends_after_its_outcome_loses_nothing(tmp_path: Path) -> None:
+    """Its file of the piece is still there; the next job's is another one."""
+    (tmp_path / "queue").mkdir()
+    jobs = SimpleNamespace(
+        submit=lambda *_: SimpleNamespace(done=lambda: True, job_id="7", state="TIMEOUT")
+    )
+    queue = _Jobs(jobs, tmp_path / "queue", pieces.work(tmp_path), most=1, tasks=1)
+    queue.submit(0, "piece")
+    queue.submit(1, "piece")
+    (name,) = queue._jobs
+    own = tmp_path / "queue" / "taken" / name
+    own.mkdir()
+    for number in ("000000", "000001"):
+        (tmp_path / "queue" / "todo" / number).rename(own / number)
+    line = base64.b64encode(pickle.dumps((0, PieceOutcome("done"))))
+    (tmp_path / "queue" / "told" / name).write_bytes(line + b"\n" + line[:9])
+    assert list(queue.wait()) == [
+        (0, PieceOutcome("done")),
+        (1, PieceOutcome(failure="The job 7 ended: TIMEOUT.")),
+    ]
+    assert not list(own.iterdir())
+
+
 def test_pieces_are_taken_one_by_one(tmp_path: Path) -> None:
     taken = []
 
@@ -121,6 +170,7 @@ def test_a_script_that_cannot_be_imported_computes_alone(tmp_path: Path) -> None
     """Its processes would begin the script again; they see that, and end."""
     script = tmp_path / "script.py"
     script.write_text(
+        f"import sys; sys.path.insert(0, {TESTS!r})\n"
         "import pieces\n"
         "from pathlib import Path\n"
         "from protofission.system.launch.in_order import run_in_order\n"
@@ -163,6 +213,8 @@ def test_an_unknown_launcher_is_refused(on: str) -> None:
         find_launcher(on)
     with pytest.raises(InputError, match="processes = 0"):
         find_launcher("local", 0)
+    with pytest.raises(InputError, match="--on slurm computes on processors"):
+        find_launcher("slurm", gpus=1)
 
 
 @pytest.mark.parametrize(("on", "module"), [("ray", "ray"), ("slurm:gpu", "submitit")])

@@ -175,4 +175,4 @@ def test_a_cluster_that_goes_away_is_one_sentence(
     with pytest.raises(
         InputError, match=r"The Ray cluster is gone \(Client is shutting down\): st"
     ):
-        list(RayLauncher("ray://127.0.0.1:10001").run(pieces.work(tmp_path), [1]))
+        list(RayLauncher("auto").run(pieces.work(tmp_path), [1]))

@@ -92,13 +92,13 @@ def embed(
     shard
         Images of each shard of a store in shards, which other machines than local make.
     accelerator
-        Device to compute on; by default the best available.
+        Device to compute on; by default the best here, and processors on other machines.
     set_
         option=value of the encoder, such as size=128; by default the images set the size.
     """
     from rich.console import Console
 
-    from protofission.system.distributed import find_device
+    from protofission.system.distributed import find_device, other_device
     from protofission.training.embed import ViewCounts
     from protofission.training.encoder_choice import choose_encoder
     from protofission.training.run_console import show_embedding
@@ -113,7 +113,7 @@ def embed(
         folder=folder,
         seed=seed,
         processes=processes,
-        device=find_device(accelerator),
+        device=find_device(accelerator) if on == "local" else other_device(accelerator),
         on=on,
         shard=shard,
     )

@@ -168,18 +168,14 @@ def run_training(method: str, preset: str, run_options: RunOptions) -> None:
 
 def _train_elsewhere(command: Command, options: RunOptions, console: Console) -> None:
     """Train by the processes of a launcher; where no accelerator is named, on processors."""
-    from protofission.core.errors import require
+    from protofission.system.distributed import other_device
     from protofission.system.launch.launcher import find_launcher
     from protofission.training.run_console import show_run_elsewhere, show_start_warnings
     from protofission.training.run_elsewhere import RunWork
 
-    cuda = options.accelerator == "cuda"
-    require(
-        not (cuda and options.on.startswith("slurm")),
-        "--on slurm trains on processors: on accelerators run torchrun in a job of yours, or give "
-        "--on ray.",
-    )
-    launcher = find_launcher(options.on, options.processes, options.nodes, gpus=int(cuda))
+    device = other_device(options.accelerator).type
+    gpus = int(device != "cpu")
+    launcher = find_launcher(options.on, options.processes, options.nodes, gpus)
     work = RunWork(
         command,
         options.out,
@@ -187,7 +183,7 @@ def _train_elsewhere(command: Command, options: RunOptions, console: Console) ->
         options.resume,
         options.save_every,
         options.track,
-        "cuda" if cuda else "cpu",
+        device,
     )
     experiment = command.experiment()
     show_start_warnings(experiment, console)

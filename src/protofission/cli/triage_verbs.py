@@ -174,9 +174,10 @@ def predict(
     number = processors() if processes is None else processes
     with progress_bar(console, "predicting") as progress:
         shown: Any = {"progress": progress, "say": partial(print_line, console)}
+        shown |= {"allow_download": allow_download, "force": force}
         if on != "local" or shard is not None:
             launcher, place = find_launcher(on, processes), out or _need_out()
-            shown |= {"launcher": launcher, "shard": shard, "force": force}
+            shown |= {"launcher": launcher, "shard": shard}
             summary = predict_in_shards(model, images, place, format, **shown)
         elif out is None:
             stream, download = sys.stdout.buffer, allow_download
@@ -185,8 +186,7 @@ def predict(
                 processes=number, progress=progress, allow_download=download,
             )  # fmt: skip
         else:
-            shown |= {"processes": number, "allow_download": allow_download, "force": force}
-            summary = predict_images(model, images, out, format, **shown)
+            summary = predict_images(model, images, out, format, processes=number, **shown)
     print_line(console if out is None else Console(), summary.sentence())
 
 

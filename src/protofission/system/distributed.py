@@ -251,6 +251,11 @@ def find_device(accelerator: str) -> torch.device:
     return torch.device(accelerator)
 
 
+def other_device(accelerator: str) -> torch.device:
+    """The device of a process of another machine: "cpu", also for "auto", or "cuda"."""
+    return torch.device("cpu" if accelerator == "auto" else accelerator)
+
+
 def best_accelerator() -> str:
     """cuda where there is one, else cpu."""
     return "cuda" if torch.cuda.is_available() else "cpu"

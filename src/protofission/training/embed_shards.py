@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from protofission.core.errors import InputError, printable, require
 from protofission.core.progress import Progress
@@ -52,6 +53,7 @@ from protofission.models.encoders import Encoder, EncoderSpec
 from protofission.system.json_files import read_json
 from protofission.system.launch.counted_pieces import run_counted
 from protofission.system.launch.launcher import Launcher, Tell, Work
+from protofission.system.launch.local_launcher import LocalLauncher
 from protofission.system.locks import LOCK_FILE, folder_lock
 from protofission.system.partial_files import is_partial
 from protofission.system.whole_files import write_text
@@ -63,8 +65,6 @@ INPUTS = "inputs.json"
 """File of a finished shard: the fingerprint of the files that it was made of."""
 LABELS_AT_ONCE = 65_536
 """Rows of a list whose labels are read at once."""
-
-
 _NO_VIEWS = {"weak": 0, "strong": 0, "simclr": 0}
 
 
@@ -75,7 +75,6 @@ class _Source:
     name: str
     listed: ListedImages | None
     """None for a named data set, or a Parquet list, whose rows are read by the workers."""
-    where: str
     images: dict[str, int]
     class_names: tuple[str, ...]
     inputs: str
@@ -117,6 +116,7 @@ def embed_in_shards(
     data_folder: str | None = None,
     seed: int = 0,
     encoder: Encoder | None = None,
+    device: torch.device | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Store:
@@ -130,6 +130,8 @@ def embed_in_shards(
         folder: the store's; every machine sees it.
         shard: images of a shard, a multiple of 256; by default that of the store, or SHARD.
         data_folder: where the files of a named data set are, if not at the usual places.
+        encoder: the loaded one, if there is one.
+        device: of the workers, by default the CPU.
         say: called with a sentence for each shard that fails.
     """
     check_seed(seed)
@@ -155,11 +157,10 @@ def embed_in_shards(
         found.coarse_names,
     )
     _check_folder(folder, plan, begun[0] if begun else None)
-    work = Work(_begin, (spec, loaded.describe(), source, data_folder, plan), _embed_piece)
+    arguments = spec, device, loaded.describe(), source, data_folder, plan
+    work = Work(_begin, arguments, _embed_piece)
     with folder_lock(folder):
-        if begun is None or begun[1] is None:
-            write_shards(folder, plan)
-        pieces = _pieces(folder, plan, found)
+        pieces = _pieces(folder, plan, found, new=begun is None)
         total, finished = sum(plan.images.values()), dict[int, FinishedShard]()
         count: Callable[[Any], int] = lambda told: sum(told.rows.values())  # noqa: E731
         for number, told in run_counted(launcher, work, pieces, count, total, progress, say):
@@ -168,7 +169,10 @@ def embed_in_shards(
     return Store.open(folder)
 
 
-def _pieces(folder: Path, plan: ShardedPlan, found: _Source) -> Iterator[EmbedPiece]:
+def _pieces(folder: Path, plan: ShardedPlan, found: _Source, *, new: bool) -> Iterator[EmbedPiece]:
+    """The shards of a plan; a new one is written once somebody wants the first."""
+    if new:
+        write_shards(folder, plan)
     for number in range(plan.shards):
         bounds, listed = plan.bounds(number, MOST_IMAGES), found.listed
         if listed is not None:
@@ -181,12 +185,7 @@ def _pieces(folder: Path, plan: ShardedPlan, found: _Source) -> Iterator[EmbedPi
 
 def _list_source(source: str, data_folder: str | None) -> _Source:
     if source in DATASETS:
-        images = images_of(source, 0, data_folder)
-        parts = {part: len(own.labels) for part, own in images.parts.items()}
-        train = images.sets.train
-        names = train.class_names, train.coarse_names
-        about = fingerprint(source, parts, [train.labels.tolist()])
-        return _Source(source, None, "", parts, names[0], about, images.views, names[1])
+        return _list_dataset(source, data_folder)
     path = Path(source).expanduser().absolute()
     require(path.exists(), f"{printable(source)} is not there: name a data set, folder or list.")
     if is_parquet(path):
@@ -194,7 +193,7 @@ def _list_source(source: str, data_folder: str | None) -> _Source:
         require(rows > 0, f"{path} lists no image: add rows with a path.")
         about = fingerprint(str(path), rows, status.st_size, status.st_mtime_ns)
         names_of = _class_names(path, rows)
-        return _Source(path.stem, None, str(path), {"train": rows}, names_of, about, "natural")
+        return _Source(path.stem, None, {"train": rows}, names_of, about, "natural")
     listed = list_images(path)
     require(bool(listed.entries), f"{path} holds no images: add some.")
     _, classes = number_labels(listed.labels, listed.class_names)
@@ -202,7 +201,23 @@ def _list_source(source: str, data_folder: str | None) -> _Source:
     paths = [(entry.path, entry.size, entry.mtime_ns) for entry in listed.entries]
     about = fingerprint(str(path), paths, list(listed.labels))
     size = {"train": len(paths)}
-    return _Source(path.name, listed, str(path), size, classes, about, "natural")
+    return _Source(path.name, listed, size, classes, about, "natural")
+
+
+def _list_dataset(source: str, data_folder: str | None) -> _Source:
+    """Count and name the images of a data set in another process, so that this one holds none."""
+    work = Work(images_of, (source, 0, data_folder), _describe_images)
+    (news,) = (news for news in LocalLauncher(1).run(work, [source]) if news.ended)
+    require(not news.failure, news.failure)
+    found: _Source = news.told
+    return found
+
+
+def _describe_images(images: Images, source: str, _: Tell) -> _Source:
+    parts = {part: len(own.labels) for part, own in images.parts.items()}
+    train = images.sets.train
+    about = fingerprint(source, parts, [train.labels.tolist()])
+    return _Source(source, None, parts, train.class_names, about, images.views, train.coarse_names)
 
 
 def _class_names(path: Path, rows: int) -> tuple[str, ...]:
@@ -236,12 +251,13 @@ def _check_folder(folder: Path, plan: ShardedPlan, begun: ShardedPlan | None) ->
 
 def _begin(
     spec: EncoderSpec,
+    device: torch.device | None,
     known: dict[str, Any],
     source: str,
     data_folder: str | None,
     plan: ShardedPlan,
 ) -> _Begun:
-    encoder = spec.load()
+    encoder = spec.load(device)
     require(
         encoder.describe() == known,
         f"The encoder {printable(spec.source)} is another one on this machine: give every machine "

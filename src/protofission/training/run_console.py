@@ -138,21 +138,23 @@ def show_embedding(
         views: a name of VIEWS, if not the data set's usual one.
         folder: where the files of a named data set are, if not at the usual places.
         seed: of the random views.
-        processes: how many compute; by default one a processor, one on an accelerator.
+        processes: how many compute; by default one a processor, or one on this accelerator.
         device: where to compute, by default on the CPU.
         on: the machines that compute, as `find_launcher` takes it.
         shard: images of a shard, for a store in shards.
     """
     check_seed(seed)
     sharded = on != "local" or shard is not None or (out / SHARDS).exists()
-    launcher = find_launcher(on, processes) if sharded else None
-    if launcher is None:
+    cuda = device is not None and device.type != "cpu"
+    here = processes or (1 if cuda else processors())
+    launcher = None
+    if sharded:
+        launcher = find_launcher(on, here if on == "local" else processes, gpus=int(cuda))
+    else:
         check_store_destination(out)
     check_apart(source, out)
     if views is not None and views not in VIEWS:
         raise unknown("views", views, VIEWS)
-    if processes is None:
-        processes = processors() if device is None or device.type == "cpu" else 1
     if isinstance(encoder, EncoderChoice):
         fetch(encoder.spec)
         encoder, sentences = encoder.for_store(out, source)
@@ -161,10 +163,11 @@ def show_embedding(
     else:
         fetch(encoder)
         encoder = with_engine_of(out, encoder)
-    loaded, begun = encoder.load(device), time.monotonic()
+    loaded, begun = encoder.load(device if launcher is None else None), time.monotonic()
     place = None if folder is None else str(folder)
     if launcher is not None:
         shared: Any = {"launcher": launcher, "shard": shard, "views": views, "seed": seed}
+        shared |= {"device": device}
         with progress_bar(console, f"embedding {printable(source)}") as progress:
             shared |= {"data_folder": place, "progress": progress}
             shared |= {"encoder": loaded, "say": partial(print_line, console)}
@@ -184,7 +187,7 @@ def show_embedding(
             counts,
             views=views,
             seed=seed,
-            processes=processes,
+            processes=here,
             encoder=loaded,
             progress=progress,
         )

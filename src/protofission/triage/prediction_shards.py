@@ -35,7 +35,6 @@ from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import DECISIONS
 from protofission.triage.predict import (
     PredictionSummary,
-    Tally,
     check_apart,
     finished_before,
     write_prediction,
@@ -45,8 +44,8 @@ from protofission.triage.prediction_inputs import Inputs, file_inputs, is_store,
 from protofission.triage.prediction_journal import FinishedRecord
 from protofission.triage.prediction_table import Format, format_of, read_rows, write_rows
 
-SHARD = 65_536
-"""Images of a shard, if nothing else is asked for."""
+SHARD = 4096
+"""Images of a shard, if they are joined into a file at the end."""
 MOST_SHARD = 10_000_000
 PLAN, FINISHED = "plan.json", "finished.json"
 PLAN_VERSION = 1
@@ -165,11 +164,12 @@ def predict_in_shards(
     shard: int | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
+    allow_download: bool = False,
     force: bool = False,
 ) -> PredictionSummary:
     """Predict images by a launcher's workers, each shard written by who predicts it.
 
-    After a stop or a kill, the same call goes on with what is missing.
+    After a stop or a kill, the same call goes on with what is missing or damaged.
 
     Args:
         model: the folder of a model; every machine sees it.
@@ -179,6 +179,7 @@ def predict_in_shards(
         shard: images of a shard.
         progress: called with the number of images done, and of all.
         say: called with a sentence for each shard that fails.
+        allow_download: workers get the encoder from the hub, where it is not on their machine.
         force: write over what is there.
     """
     model, out = path_of(model), path_of(out)
@@ -200,7 +201,7 @@ def predict_in_shards(
         bundle.fingerprint,
         fingerprint(*(source.about for source in listed)),
         sum(source.rows for source in listed),
-        shard or min(SHARD, 4096),
+        shard or SHARD,
         wanted if shard else "jsonl",
     )
     key = fingerprint(asdict(plan))
@@ -208,51 +209,44 @@ def predict_in_shards(
         return finished_before(out, key, wanted, say)
     _check_folder(folder, plan, force)
     with folder_lock(folder):
-        if (done := ShardsRecord.read(folder)) is None or shard is None:
-            write_whole(folder / PLAN, json.dumps(asdict(plan)).encode())
-            done = _perform(
-                folder, plan, model, bundle.fingerprint, listed, launcher, progress, say
-            )
-            write_whole(folder / FINISHED, json.dumps(asdict(done)).encode())
-        elif say is not None:
+        if ShardsRecord.read(folder) is not None and say is not None:
             say(
-                f"{printable(str(out))} is finished, and nothing was done: give --force to "
-                "predict again."
+                f"{printable(str(out))} is finished: its shards are compared with their digests. "
+                "Give --force to predict again."
             )
+        work = Work(_begin, (model, bundle.fingerprint, allow_download), _predict_piece)
+        pieces = _pieces(folder, plan, listed)
+        done = _perform(launcher, work, pieces, plan.rows, progress, say)
+        write_whole(folder / FINISHED, json.dumps(asdict(done)).encode())
         if shard is None:
-            tally = Tally()
-            write_rows(out, tally.count(read_shards(folder)), wanted)
+            write_rows(out, read_shards(folder), wanted)
             FinishedRecord(key, wanted, file_digest(out), *asdict(done).values()).write(out)
     if shard is None:
         shutil.rmtree(folder, ignore_errors=True)
     return PredictionSummary(done.rows, done.errors, done.decisions)
 
 
+def _pieces(folder: Path, plan: ShardPlan, listed: Sequence[_Source]) -> Iterator[ShardPiece]:
+    """The shards of a plan, which is written once somebody wants the first."""
+    write_whole(folder / PLAN, json.dumps(asdict(plan)).encode())
+    form = format_of(Path(f"x.{plan.form}"), None)
+    for number in range(plan.shards):
+        slices = _slices(listed, number * plan.shard, (number + 1) * plan.shard)
+        yield ShardPiece(_shard_file(folder, number, form), form, slices)
+
+
 def _perform(
-    folder: Path,
-    plan: ShardPlan,
-    model: Path,
-    known: str,
-    listed: Sequence[_Source],
     launcher: Launcher,
+    work: Work,
+    pieces: Iterable[ShardPiece],
+    rows: int,
     progress: Progress | None,
     say: Callable[[str], None] | None,
 ) -> ShardsRecord:
-    form = format_of(Path(f"x.{plan.form}"), None)
-    pieces = (
-        ShardPiece(
-            _shard_file(folder, number, form),
-            form,
-            _slices(listed, number * plan.shard, (number + 1) * plan.shard),
-        )
-        for number in range(plan.shards)
-    )
+    """Predict shards, and add up their counts."""
     counts: Counter[str] = Counter()
-    work = Work(_begin, (model, known), _predict_piece)
-    results = run_counted(
-        launcher, work, pieces, lambda told: int(told.rows), plan.rows, progress, say
-    )
-    for _, told in results:
+    count: Callable[[Any], int] = lambda told: int(told.rows)  # noqa: E731
+    for _, told in run_counted(launcher, work, pieces, count, rows, progress, say):
         counts.update(told.decisions)
         counts["rows"] += told.rows
         counts["errors"] += told.errors
@@ -260,8 +254,8 @@ def _perform(
     return ShardsRecord(counts["rows"], counts["errors"], decisions)
 
 
-def _begin(model: Path, known: str) -> Predictor:
-    predictor = Predictor(model, decoders=1)
+def _begin(model: Path, known: str, allow_download: bool) -> Predictor:
+    predictor = Predictor(model, 1, allow_download)
     require(
         predictor.bundle.fingerprint == known,
         f"{printable(str(model))} is another model on this machine, or was changed: give every "

@@ -126,34 +126,42 @@ class Worker:
     """Carries out pieces of one work in a worker process; it begins with the first of them."""
 
     def __init__(self, work: Work) -> None:
-        self._run = work.run
-        self._refusal = ""
-        try:
-            os.chdir(work.folder)
-            self._state = work.begin(*work.arguments)
-        except InputError as error:
-            self._refusal = _one_line(error)
-        except OSError as error:
-            self._refusal = (
-                f"A worker cannot begin ({error}): every machine must see the folder of this "
-                f"command, {work.folder}, and have the same packages."
-            )
+        self._work = work
+        self._begun = False
+        self._state: Any = None
+        """The result of `Work.begin`."""
 
     def carry_out(self, piece: Any, tell: Tell) -> PieceOutcome:
         """Try a piece; an error becomes the reason of a failure."""
-        if self._refusal:
-            return PieceOutcome(failure=self._refusal, final=True)
         try:
-            return PieceOutcome(self._run(self._state, piece, tell))
+            if not self._begun:
+                self._enter_folder()
+                self._state = self._work.begin(*self._work.arguments)
+                self._begun = True
+            return PieceOutcome(self._work.run(self._state, piece, tell))
+        except _NoFolderError as error:  # of this machine; another may see it
+            return PieceOutcome(failure=str(error))
         except InputError as error:
             return PieceOutcome(failure=_one_line(error), final=True)
         except Exception as error:
-            return PieceOutcome(failure=_one_line(error))
+            return PieceOutcome(failure=f"{type(error).__name__}: {_one_line(error)}")
+
+    def _enter_folder(self) -> None:
+        try:
+            os.chdir(self._work.folder)
+        except OSError as error:
+            raise _NoFolderError(
+                f"A worker cannot begin ({error.strerror}): every machine must see the folder of "
+                f"this command, {self._work.folder}."
+            ) from None
+
+
+class _NoFolderError(Exception):
+    """A machine that does not see the folder of the command."""
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
+    return " ".join(str(error).split())
 
 
 def find_launcher(on: str, processes: int | None = None, nodes: int = 1, gpus: int = 0) -> Launcher:
@@ -165,7 +173,7 @@ def find_launcher(on: str, processes: int | None = None, nodes: int = 1, gpus: i
         processes: pieces at the same time; by default one for each processor of this machine or of
             the cluster. On Slurm and for pieces that work together, those of a machine.
         nodes: machines, for pieces that work together.
-        gpus: accelerators of each process, of a Ray cluster.
+        gpus: accelerators that each process asks a Ray cluster for.
     """
     require(
         processes is None or 1 <= processes <= 100_000,
@@ -181,6 +189,11 @@ def find_launcher(on: str, processes: int | None = None, nodes: int = 1, gpus: i
 
         return RayLauncher(on, processes and processes * nodes, gpus)
     if re.fullmatch("slurm(:.+)?", on):
+        require(
+            not gpus,
+            "--on slurm computes on processors: give --accelerator cpu, or --on ray; to train on "
+            "accelerators, run torchrun in a job of yours.",
+        )
         from protofission.system.launch.slurm_launcher import SlurmLauncher
 
         return SlurmLauncher(on.partition(":")[2], processes, nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
@@ -56,9 +56,9 @@ class _Pool:
     def __init__(self, processes: int, ahead: int, work: Work, opened: ExitStack) -> None:
         self._processes, self._ahead, self._work, self._opened = processes, ahead, work, opened
         self._submit: Callable[..., Future[PieceOutcome]] | None = None
+        self._told: Queue[tuple[int, Any]] | None = None
+        """A new one with each pool: a process that is killed may leave it locked."""
         self._places: dict[Future[PieceOutcome], int] = {}
-        with process_start_errors(_REMEDY):
-            self._told: Queue[tuple[int, Any]] = get_context("spawn").Queue()
 
     def room(self) -> int:
         """One for each process, and some that wait."""
@@ -67,6 +67,8 @@ class _Pool:
     def submit(self, place: int, piece: Any) -> None:
         """Begin a try of a piece, with a pool that is started for the first."""
         if self._submit is None:
+            with process_start_errors(_REMEDY):
+                self._told = get_context("spawn").Queue()
             arguments = (self._told, self._work)
             self._submit = self._opened.enter_context(
                 worker_pool(self._processes, _begin, arguments, _REMEDY)
@@ -93,11 +95,10 @@ class _Pool:
             yield place, outcome
 
     def _tellings(self) -> Iterator[tuple[int, Any]]:
-        while True:
-            try:
+        assert self._told is not None
+        with suppress(Empty):
+            while True:
                 yield self._told.get_nowait()
-            except Empty:
-                return
 
 
 _REMEDY = "and give the same command again"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import sys
 import time
 from collections.abc import Generator, Iterable, Iterator
@@ -31,7 +32,7 @@ from protofission.system.optional_libraries import import_optional
 from protofission.system.processors import processors
 
 PATIENCE = 20.0
-"""Seconds after which a cluster that has too few processors is refused."""
+"""Seconds after which a cluster is refused that does not answer, or has too few processors."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,8 @@ class RayLauncher:
 
 def _reserve(ray: Any, number: int, gpus: int) -> Any:
     """Wait until so many processors are free at once, and reserve them for the tasks of a work."""
-    from ray.util import placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
     each = {"CPU": 1, **({"GPU": gpus} if gpus else {})}
-    group = placement_group([each] * number, strategy="PACK")
+    group = ray.util.placement_group([each] * number, strategy="PACK")
     while not group.wait(PATIENCE):
         there = ray.cluster_resources()
         for kind, wanted in each.items():
@@ -81,7 +79,7 @@ def _reserve(ray: Any, number: int, gpus: int) -> Any:
                 f"{number} processes want {wanted * number} of {kind} at once, and the Ray cluster "
                 f"has {found}: start more machines, or give fewer --processes.",
             )
-    return PlacementGroupSchedulingStrategy(group)
+    return ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group)
 
 
 @contextmanager
@@ -111,7 +109,7 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
             )
         else:
             _connect(ray, on, quiet)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
         if own:
             raise InputError(
                 f"Ray cannot be started ({_first_line(error)}): make room in memory and in /tmp, "
@@ -132,6 +130,9 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
 
 def _connect(ray: Any, on: str, options: dict[str, Any]) -> None:
     """Connect to a cluster that runs; its server of clients loses one now and then as it begins."""
+    if on.startswith("ray://"):  # Ray itself would try for half a minute
+        host, _, port = on.removeprefix("ray://").rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
     for left in reversed(range(MOST_TRIES)):
         try:
             ray.init(address=on, **options)

@@ -1,11 +1,11 @@
 """Pieces of work by jobs of Slurm, through submitit, with a folder as the queue.
 
 Jobs take pieces from the folder by renaming their files, so that each is one job's, and append to a
-file what the pieces tell. The first process looks at these files; a job that ended with a piece in
-its hands has failed at it.
+file what the pieces tell. The first process looks at these files, and deletes what a job had taken
+once it has told the outcome; a job that ended with a piece in its hands has failed at it.
 
     todo/000012        a piece that waits
-    taken/JOB/000012   the piece that a job has taken
+    taken/JOB/000012   the piece that a job has taken, until its outcome is read
     told/JOB           a line for everything that its pieces told
     open               renewed by the first process; jobs end some time after it has stopped
 """
@@ -66,12 +66,21 @@ class SlurmLauncher:
         """As `Launcher.run`; pieces that work together are the tasks of one job."""
         folder = Path.cwd() / f".protofission-jobs-{secrets.token_hex(4)}"
         tasks = self.nodes * (self.processes or 1) if together else 1
-        executor = self._executor(folder, together)
-        jobs = _Jobs(executor, folder, work, 1 if together else self.processes or JOBS, tasks)
         try:
-            yield from run_pieces(jobs, pieces, 1 if together else MOST_TRIES)
+            folder.mkdir(mode=0o700)  # nobody else may put a piece there
+        except OSError as error:
+            raise InputError(
+                f"--on slurm keeps its queue in the current folder, which cannot be written "
+                f"({error.strerror}): give the command in a folder of yours that all nodes see."
+            ) from None
+        try:
+            executor = self._executor(folder, together)
+            jobs = _Jobs(executor, folder, work, 1 if together else self.processes or JOBS, tasks)
+            try:
+                yield from run_pieces(jobs, pieces, 1 if together else MOST_TRIES)
+            finally:
+                jobs.end()
         finally:
-            jobs.end()
             shutil.rmtree(folder, ignore_errors=True)
 
     def _executor(self, folder: Path, together: bool) -> Any:
@@ -101,7 +110,7 @@ class _Jobs:
         self._tasks = tasks
         """Tasks of a job; where there are several, each carries out one piece."""
         for name in ("todo", "taken", "told"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / name).mkdir()
         (folder / "work").write_bytes(pickle.dumps(work))
         self._jobs: dict[str, Any] = {}
         self._read: dict[str, int] = {}
@@ -116,7 +125,7 @@ class _Jobs:
 
     def submit(self, place: int, piece: Any) -> None:
         """Put a piece into the queue, and start a job where there are too few."""
-        whole = self._folder / f"{place:06}"
+        whole = self._folder / _file_name(place)
         whole.write_bytes(pickle.dumps(piece))
         whole.replace(self._folder / "todo" / whole.name)
         self._waiting += 1
@@ -148,11 +157,9 @@ class _Jobs:
                 )
             for path in sorted((self._folder / "taken" / name).glob("*")):
                 self._waiting -= 1
-                yield (
-                    int(path.name),
-                    PieceOutcome(failure=f"The job {job.job_id} ended: {_state(job)}."),
-                )
-                path.unlink(missing_ok=True)
+                path.unlink()
+                failure = f"The job {job.job_id} ended: {_state(job)}."
+                yield int(path.name), PieceOutcome(failure=failure)
         if self._waiting and not self._jobs:
             self._start_job()
         if not found and not ended:
@@ -178,7 +185,10 @@ class _Jobs:
                 if not line.endswith(b"\n"):  # the rest of it comes later
                     break
                 begin += len(line)
-                yield pickle.loads(base64.b64decode(line))
+                place, told = pickle.loads(base64.b64decode(line))
+                if isinstance(told, PieceOutcome):
+                    (self._folder / "taken" / name / _file_name(place)).unlink()
+                yield place, told
         self._read[name] = begin
 
 
@@ -214,10 +224,13 @@ def work_in(place: str, name: str, one_each: bool) -> None:
                     tell(number, what)
 
             outcome = worker.carry_out(pickle.loads(taken.read_bytes()), now_and_then)
-            taken.unlink(missing_ok=True)
             tell(number, outcome)
             if one_each:
                 return
+
+
+def _file_name(place: int) -> str:
+    return f"{place:06}"
 
 
 def _take(todo: Path, own: Path) -> Path | None:
