@@ -57,8 +57,10 @@ def slow(folder: Path, number: int, tell: Tell) -> int:
 
 
 def uneven(folder: Path, number: int, tell: Tell) -> int:
-    """As `faulty`; 1 takes long."""
-    time.sleep(2.0 if number == 1 else 0.0)
+    """As `faulty`; 1 waits for 2."""
+    limit = time.monotonic() + 120
+    while number == 1 and not (folder / "2.square").exists() and time.monotonic() < limit:
+        time.sleep(0.05)
     return faulty(folder, number, tell)
 
 

@@ -126,6 +126,8 @@ def test_a_list_in_other_object_stores_too(
             import huggingface_hub.hf_file_system as files
 
             monkeypatch.setattr(files.constants, "ENDPOINT", server.address)
+            template = f"{server.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+            monkeypatch.setattr(files.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         fsspec.get_filesystem_class(place.partition(":")[0]).clear_instance_cache()
         compare(tmp_path, place, lambda path: shutil.copy(path, tmp_path / "bucket"))
 

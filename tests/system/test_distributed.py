@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from protofission.core.errors import InputError
 from protofission.core.records import Layout, Share
-from protofission.system.distributed import FabricProcesses, launch_processes
+from protofission.system.distributed import FabricProcesses, LostProcessError, launch_processes
 from sharing import SHARED, outcome
 
 SCRIPT = Path(__file__).parents[1] / "sharing.py"
@@ -128,7 +128,7 @@ def test_what_cannot_be_launched_is_refused(arguments: dict[str, object], word: 
 
 MEETING = """
 import os, signal, time
-from protofission.system.distributed import FabricProcesses, launch_processes
+from protofission.system.distributed import FabricProcesses, LostProcessError, launch_processes
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
 together = launch_processes(2, accelerator="cpu")
@@ -234,8 +234,8 @@ class Failing:
     ("error", "kind"),
     [
         (RuntimeError("Connection to the moon is no tensor"), RuntimeError),
-        (RuntimeError("[/x/gloo/transport/tcp/pair.cc:1] Connection closed by peer"), InputError),
-        (torch.distributed.DistBackendError("NCCL: remote process exited"), InputError),
+        (RuntimeError("[/x/gloo/transport/pair.cc:1] Connection closed"), LostProcessError),
+        (torch.distributed.DistBackendError("NCCL: remote process exited"), LostProcessError),
     ],
 )
 def test_only_what_a_collective_says_of_its_peers_is_a_lost_process(error, kind):  # type: ignore[no-untyped-def]

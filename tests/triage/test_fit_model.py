@@ -88,7 +88,8 @@ def test_the_share_that_is_kept_is_as_promised_over_seeds(folds, seeds):
         found = fitted(options, pool=(8, 8, 8, 8), seed=seed)[0]
         new = torch.from_numpy(blobs((150, 150, 150), 99 + seed)[0])
         kept.append(float((found.calibrated_model(new).decisions == ACCEPT).float().mean()))
-        assert found.guarantee.at_least <= kept[-1] <= found.guarantee.at_most
+        low, high = found.guarantee.at_least, found.guarantee.at_most
+        assert low - 0.03 <= kept[-1] <= high + 0.03  # the range is for all images, these are 450
     if folds == 1:
         assert np.mean(kept) == pytest.approx(found.guarantee.expected, abs=0.08)
     else:

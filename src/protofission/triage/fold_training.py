@@ -50,8 +50,8 @@ FIRST_WEIGHTS = (3.0, 1.0, 1.0)
 """Weights of the logits of fission, of the regression and of distances before the regression has
 learned from the pool."""
 SURE_SHARE = 0.7
-"""Of the pool images that should be known, the share that teaches the regression: those of the
-highest scores."""
+"""Share of the pool images that should be known which teaches the regression: those of the highest
+scores."""
 SURE_WEIGHT = 0.3
 """Weight of such an image beside a label."""
 SURE_STRENGTH = 0.01

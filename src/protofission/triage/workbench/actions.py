@@ -77,33 +77,25 @@ class LabelAsNew:
 
 
 @dataclass(frozen=True)
-class Skip:
+class _OfImages:
+    """An action on images."""
+
+    images: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_images(self.images)
+
+
+class Skip(_OfImages):
     """Leave images for later; they are not suggested again."""
 
-    images: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        check_images(self.images)
-
-
-@dataclass(frozen=True)
-class ConfirmLabels:
+class ConfirmLabels(_OfImages):
     """Say that the labels of images are right, whatever the model holds of them."""
 
-    images: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        check_images(self.images)
-
-
-@dataclass(frozen=True)
-class DrawRandom:
+class DrawRandom(_OfImages):
     """Put images of the pool, with labels or without, into a random queue before anybody looks."""
-
-    images: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        check_images(self.images)
 
 
 @dataclass(frozen=True)
