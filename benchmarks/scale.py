@@ -2,14 +2,17 @@
 
     python benchmarks/scale.py                      # embedding, by turns
     python benchmarks/scale.py --synthetic 1000000  # rows of a Parquet list: memory and time
+    python benchmarks/scale.py --processor          # images by one second of one processor
 
 Rates are "once started": from the first images that are done to the last. The bare encoder runs in
-two processes at once, on ready tensors.
+two processes at once, on ready tensors. Those of one processor are of its own seconds: other work
+on the machine does not count.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import resource
 import tempfile
@@ -19,8 +22,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 
+from protofission.core.options import override_all
+from protofission.data.image_sets import floats
+from protofission.data.readers.decode import Decoding, decode
 from protofission.data.readers.parquet_lists import read_list_rows
 from protofission.models.encoders import find_encoder
 from protofission.system.launch.counted_pieces import run_counted
@@ -149,16 +157,60 @@ def synthetic(rows: int, on: str, shard: int = 1000) -> None:
             )
 
 
+def photograph(number: int) -> bytes:
+    """A JPEG of 640 x 480: soft shapes and some noise."""
+    random = np.random.default_rng(number)
+    soft = Image.fromarray(random.integers(0, 256, (12, 16, 3), dtype=np.uint8))
+    pixels = np.asarray(soft.resize((640, 480), Image.Resampling.BICUBIC), np.float32)
+    noisy = (pixels + random.normal(0, 4, pixels.shape)).clip(0, 255).astype(np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(noisy).save(content, "jpeg", quality=85)
+    return content.getvalue()
+
+
+def processor(rounds: int, number: int = 48) -> None:
+    """Images by a second of one processor: decoded, encoded, and both one after the other."""
+    torch.set_num_threads(1)
+    files = [photograph(place) for place in range(number)]
+    print(f"JPEG of 640 x 480, {np.mean([len(file) for file in files]) / 1000:.0f} kB each")
+    for name, size in (("efficientnet-lite2", 224), ("efficientnet-lite0", 128)):
+        encoder = override_all(find_encoder(name), [f"size={size}"]).load()
+        seconds = dict[str, list[float]](decoding=[], encoding=[])
+        to = Decoding(encoder.decode, encoder.decode)
+        for _ in range(rounds + 1):
+            begin = time.process_time()
+            pixels = np.stack([decode(file, to) for file in files])
+            middle = time.process_time()
+            with torch.no_grad():
+                encoder.features(floats(torch.from_numpy(pixels)))
+            seconds["decoding"].append(middle - begin)
+            seconds["encoding"].append(time.process_time() - middle)
+        both = [sum(pair) for pair in zip(*seconds.values(), strict=True)]
+        for what, found in (*seconds.items(), ("both", both)):
+            rates = sorted(number / each for each in found[1:])  # the first is a warm-up
+            print(f"{name} at {size} px, {what}: {median(rates):.0f} images/s "
+                  f"({rates[0]:.0f} to {rates[-1]:.0f}, {rounds} rounds of {number})")  # fmt: skip
+    print(f"memory of this process, at most: {peak():.0f} MB")
+
+
+def peak() -> float:
+    """Megabytes of this process at most so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--views", type=int, default=3)
     options.add_argument("--synthetic", type=int, default=0)
+    options.add_argument("--processor", action="store_true")
     options.add_argument("--on", nargs="*", default=["local", "ray"])
     given = options.parse_args()
     if given.synthetic:
         for on in given.on:
             synthetic(given.synthetic, on)
+    elif given.processor:
+        processor(given.rounds)
     else:
         rates(given.rounds, given.views)
 
