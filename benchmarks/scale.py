@@ -4,20 +4,21 @@
     python benchmarks/scale.py --synthetic 1000000  # rows of a Parquet list: memory and time
     python benchmarks/scale.py --processor          # images by one second of one processor
 
-Rates are "once started": from the first images that are done to the last. The bare encoder runs in
-two processes at once, on ready tensors. Those of one processor are of its own seconds: other work
-on the machine does not count.
+Rates are "once started": from the first quarter of the images to the last. The bare encoder runs in
+two processes at once, on ready tensors. Rates by a processor's seconds do not see other work on the
+machine; those of Ray count all of its processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-import json
+import os
 import resource
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,18 +42,40 @@ ENCODER = "simclr-cifar10"
 
 
 class Clock:
-    """The rate of images from the first that are done to the last."""
+    """The rate of images from the first quarter to the last, by the clock and by processors."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[float, int]] = []
+        self.seen: list[tuple[float, float, int]] = []
+        """Time, seconds of processors and images done, of the first quarter and of all."""
 
     def __call__(self, done: int, total: int) -> None:
-        if done and (not self.seen or done > self.seen[-1][1]):
-            self.seen.append((time.perf_counter(), done))
+        if (done >= total / 4 and not self.seen) or (done == total and len(self.seen) == 1):
+            self.seen.append((time.perf_counter(), processor_seconds(), done))
 
     def rate(self) -> float:
-        (begin, first), (end, last) = self.seen[0], self.seen[-1]
+        """Images a second."""
+        (begin, _, first), (end, _, last) = self.seen
         return (last - first) / (end - begin)
+
+    def processor_rate(self) -> float:
+        """Images a second of a processor, by this process and all below it."""
+        (_, begin, first), (_, end, last) = self.seen
+        return (last - first) / (end - begin)
+
+
+def processor_seconds() -> float:
+    """Seconds of processors that this process and all below it, Ray's too, have used so far."""
+    used, parents = dict[int, float](), dict[int, int]()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended
+            if entry.name.isdigit():
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1])
+                used[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    own = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in own} - own:
+        own |= more
+    return sum(used[pid] for pid in own)
 
 
 def begin(name: str) -> tuple[Any, torch.Tensor]:
@@ -68,17 +91,17 @@ def encode(state: tuple[Any, torch.Tensor], views: int, tell: Tell) -> int:
     return len(images)
 
 
-def bare(images: int, views: int) -> float:
+def bare(images: int, views: int) -> Clock:
     clock = Clock()
     work, number = Work(begin, (ENCODER,), encode), -(-images // 256)
     results = run_counted(
         find_launcher("local", 2), work, [views] * number, int, 256 * number, clock
     )
     assert len(list(results)) == number
-    return clock.rate()
+    return clock
 
 
-def embedding(on: str, folder: Path, views: int) -> float:
+def embedding(on: str, folder: Path, views: int) -> Clock:
     clock = Clock()
     embed_in_shards(
         "digits",
@@ -89,27 +112,28 @@ def embedding(on: str, folder: Path, views: int) -> float:
         shard=256,
         progress=clock,
     )
-    return clock.rate()
+    return clock
 
 
 def rates(rounds: int, views: int) -> None:
-    ways: dict[str, Callable[[Path], float]] = {
+    ways: dict[str, Callable[[Path], Clock]] = {
         "bare": lambda folder: bare(1792, views),
         "local": lambda folder: embedding("local", folder, views),
         "ray": lambda folder: embedding("ray", folder, views),
     }
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[Clock]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as place:
         for number in range(rounds):
             for name, measure in ways.items():
-                found[name].append(measure(Path(place) / f"{name}-{number}"))
-                print(f"round {number + 1}: {name} {found[name][-1]:.1f} images/s", flush=True)
-    middle = {name: median(values) for name, values in found.items()}
-    ratios = [ray / local for ray, local in zip(found["ray"], found["local"], strict=True)]
-    print(json.dumps({"images a second, median": middle, "views": views}))
-    print("ray / local by round:", ", ".join(f"{ratio:.2f}" for ratio in ratios))
-    print(f"ray / local {middle['ray'] / middle['local']:.2f}, local / bare "
-          f"{middle['local'] / middle['bare']:.2f}")  # fmt: skip
+                found[name].append(clock := measure(Path(place) / f"{name}-{number}"))
+                found_rates = f"{clock.rate():.1f} images/s, {clock.processor_rate():.1f}"
+                print(f"round {number + 1}: {name} {found_rates} by processors", flush=True)
+    for what, rate in (("clock", Clock.rate), ("processors", Clock.processor_rate)):
+        for one, other in (("ray", "local"), ("local", "bare")):
+            pairs = zip(found[one], found[other], strict=True)
+            ratios = [rate(above) / rate(below) for above, below in pairs]
+            each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+            print(f"{one} / {other} by the {what}: median {median(ratios):.2f} of {each}")
 
 
 def begin_rows(path: str, out: str) -> tuple[Path, Path]:

@@ -122,20 +122,14 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
     stop = signal.getsignal(signal.SIGTERM)
     try:
         if own:
-            ray.init(
-                address="local",  # also where another cluster runs on this machine
-                num_cpus=processes or processors(),
-                include_dashboard=False,
-                _node_ip_address="127.0.0.1",
-                **quiet,
-            )
+            _start(ray, processes or processors(), quiet)
         else:
             _connect(ray, on, quiet)
-    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises many kinds, and Exception itself
         if own:
             raise InputError(
                 f"Ray cannot be started ({_first_line(error)}): make room in memory and in /tmp, "
-                "or give --on local."
+                "wait until the machine has less to do, or give --on local."
             ) from None
         raise InputError(
             f"--on {printable(on)} finds no Ray cluster ({_first_line(error)}): start one with "
@@ -148,6 +142,24 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _start(ray: Any, processes: int, options: dict[str, Any]) -> None:
+    """Start a cluster of this command; Ray itself gives up after 30 seconds on a busy machine."""
+    for left in reversed(range(MOST_TRIES)):
+        try:
+            ray.init(
+                address="local",  # also where another cluster runs on this machine
+                num_cpus=processes,
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                **options,
+            )
+            return
+        except Exception:
+            ray.shutdown()
+            if not left:
+                raise
 
 
 def _connect(ray: Any, on: str, options: dict[str, Any]) -> None:
