@@ -104,6 +104,14 @@ def test_more_processes_that_meet_than_processors_are_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_cluster_without_accelerators_does_not_wait_for_one(
+    cluster: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_launcher, "PATIENCE", 1.0)
+    with pytest.raises(InputError, match=r"1 process wants 0.1 of GPU at once, and the .* has 0:"):
+        list(RayLauncher("auto", gpus=0.1).run(pieces.work(tmp_path), [1]))
+
+
 @pytest.mark.slow
 def test_models_of_folds_are_those_of_this_machine(cluster: object) -> None:
     assert_same_models(RayLauncher("auto"))
@@ -169,6 +177,7 @@ def test_a_cluster_that_goes_away_is_one_sentence(
         init=lambda **_: None,
         put=put,
         shutdown=lambda: None,
+        cluster_resources=lambda: {"CPU": 1.0},
         exceptions=SimpleNamespace(RaySystemError=RuntimeError),
     )
     monkeypatch.setitem(sys.modules, "ray", ray)

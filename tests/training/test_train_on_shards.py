@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,9 +30,8 @@ def sharded(folder: Path, shards: int, rows: int, width: int) -> Path:
     views = {"plain": features, "weak": np.repeat(features, 2, 1)}
     first = store_features(shard_folder(folder, 0), views, labels, list(names), name="blobs")
     for number in range(1, shards):
-        shard_folder(folder, number).mkdir()
-        for path in shard_folder(folder, 0).iterdir():
-            os.link(path, shard_folder(folder, number) / path.name)
+        own = shard_folder(folder, number)
+        shutil.copytree(shard_folder(folder, 0), own, copy_function=os.link)
     plan = ShardedPlan(
         "blobs",
         "none",
@@ -83,6 +83,6 @@ def test_two_processes_on_shards_are_one(tmp_path: Path) -> None:
 def test_two_million_rows_within_a_gigabyte_a_process(tmp_path: Path) -> None:
     store = sharded(tmp_path / "store", shards=16, rows=125_000, width=128)
     assert 2_000_000 * 3 * 128 * 2 > 2**30  # all features are more
-    train(store, tmp_path / "run", 2, "recipe.epochs=none", "recipe.steps=20")
+    train(store, tmp_path / "run", 2, "recipe.epochs=1", "recipe.steps_per_epoch=20")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of the largest process, in kB
     assert peak < 2**20

@@ -38,6 +38,9 @@ from protofission.training.schedules import number_of_steps
 from protofission.training.tensorboard import Tracker
 from protofission.training.trunk_cache import cached_trunk
 
+GPU_SHARE = 0.1
+"""Of a GPU of a Ray cluster, for a process that embeds: it decodes most of the time."""
+
 
 def show_run(
     experiment: Experiment,
@@ -149,7 +152,9 @@ def show_embedding(
     here = processes or (1 if cuda else processors())
     launcher = None
     if sharded:
-        launcher = find_launcher(on, here if on == "local" else processes, gpus=int(cuda))
+        launcher = find_launcher(
+            on, here if on == "local" else processes, gpus=GPU_SHARE if cuda else 0
+        )
     else:
         check_store_destination(out)
     check_apart(source, out)

@@ -164,7 +164,9 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def find_launcher(on: str, processes: int | None = None, nodes: int = 1, gpus: int = 0) -> Launcher:
+def find_launcher(
+    on: str, processes: int | None = None, nodes: int = 1, gpus: float = 0
+) -> Launcher:
     """The launcher of a name.
 
     Args:
@@ -173,7 +175,7 @@ def find_launcher(on: str, processes: int | None = None, nodes: int = 1, gpus: i
         processes: pieces at the same time; by default one for each processor of this machine or of
             the cluster. On Slurm and for pieces that work together, those of a machine.
         nodes: machines, for pieces that work together.
-        gpus: accelerators that each process asks a Ray cluster for.
+        gpus: accelerators that each process asks a Ray cluster for, or the share of one.
     """
     require(
         processes is None or 1 <= processes <= 100_000,

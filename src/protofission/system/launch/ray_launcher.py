@@ -43,12 +43,12 @@ class RayLauncher:
         on: `ray` for a cluster that is started for the command on this machine, `auto` for one that
             runs here, `ray://HOST:PORT` for one that runs elsewhere.
         processes: most pieces at the same time; by default as many as there are processors.
-        gpus: accelerators of a piece.
+        gpus: accelerators of a piece, or the share of one.
     """
 
     on: str
     processes: int | None = None
-    gpus: int = 0
+    gpus: float = 0
 
     def run(
         self, work: Work, pieces: Iterable[Any], *, together: bool = False
@@ -56,7 +56,12 @@ class RayLauncher:
         """As `Launcher.run`."""
         with ray_cluster(self.on, self.processes) as ray:
             try:
-                strategy = _reserve(ray, self.processes or 1, self.gpus) if together else "SPREAD"
+                each = {"CPU": 1.0} | ({"GPU": self.gpus} if self.gpus else {})
+                strategy = "SPREAD"
+                if together:
+                    strategy = _reserve(ray, self.processes or 1, each)
+                else:
+                    _wait_for_one(ray, each)
                 tasks = _Tasks(ray, work, self.processes, self.gpus, strategy)
                 yield from run_pieces(tasks, pieces, 1 if together else MOST_TRIES)
             except (ray.exceptions.RaySystemError, ConnectionError) as error:
@@ -66,20 +71,37 @@ class RayLauncher:
                 ) from None
 
 
-def _reserve(ray: Any, number: int, gpus: int) -> Any:
-    """Wait until so many processors are free at once, and reserve them for the tasks of a work."""
-    each = {"CPU": 1, **({"GPU": gpus} if gpus else {})}
+def _reserve(ray: Any, number: int, each: dict[str, float]) -> Any:
+    """Wait until so much is free at once, and reserve it for the tasks of a work."""
     group = ray.util.placement_group([each] * number, strategy="PACK")
     while not group.wait(PATIENCE):
-        there = ray.cluster_resources()
-        for kind, wanted in each.items():
-            found = int(there.get(kind, 0))
-            require(
-                found >= wanted * number,
-                f"{number} processes want {wanted * number} of {kind} at once, and the Ray cluster "
-                f"has {found}: start more machines, or give fewer --processes.",
-            )
+        _check_size(ray, number, each)
     return ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group)
+
+
+def _wait_for_one(ray: Any, each: dict[str, float]) -> None:
+    """Wait until the cluster could carry out a piece; Ray itself would wait for ever."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _check_size(ray, 1, each)
+        except InputError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(LOOK_AGAIN)
+
+
+def _check_size(ray: Any, number: int, each: dict[str, float]) -> None:
+    """Refuse a cluster that is too small for so many processes."""
+    there = ray.cluster_resources()
+    for kind, wanted in each.items():
+        found = there.get(kind, 0)
+        require(
+            found >= wanted * number,
+            f"{number} process{'es want' if number > 1 else ' wants'} {wanted * number:g} of "
+            f"{kind} at once, and the Ray cluster has {found:g}: start more machines, or give "
+            "fewer --processes, or --accelerator cpu.",
+        )
 
 
 @contextmanager
@@ -100,20 +122,14 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
     stop = signal.getsignal(signal.SIGTERM)
     try:
         if own:
-            ray.init(
-                address="local",  # also where another cluster runs on this machine
-                num_cpus=processes or processors(),
-                include_dashboard=False,
-                _node_ip_address="127.0.0.1",
-                **quiet,
-            )
+            _start(ray, processes or processors(), quiet)
         else:
             _connect(ray, on, quiet)
-    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises many kinds, and Exception itself
         if own:
             raise InputError(
                 f"Ray cannot be started ({_first_line(error)}): make room in memory and in /tmp, "
-                "or give --on local."
+                "wait until the machine has less to do, or give --on local."
             ) from None
         raise InputError(
             f"--on {printable(on)} finds no Ray cluster ({_first_line(error)}): start one with "
@@ -126,6 +142,24 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _start(ray: Any, processes: int, options: dict[str, Any]) -> None:
+    """Start a cluster of this command; Ray itself gives up after 30 seconds on a busy machine."""
+    for left in reversed(range(MOST_TRIES)):
+        try:
+            ray.init(
+                address="local",  # also where another cluster runs on this machine
+                num_cpus=processes,
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                **options,
+            )
+            return
+        except Exception:
+            ray.shutdown()
+            if not left:
+                raise
 
 
 def _connect(ray: Any, on: str, options: dict[str, Any]) -> None:
@@ -143,7 +177,7 @@ def _connect(ray: Any, on: str, options: dict[str, Any]) -> None:
 
 
 class _Tasks:
-    def __init__(self, ray: Any, work: Work, limit: int | None, gpus: int, strategy: Any) -> None:
+    def __init__(self, ray: Any, work: Work, limit: int | None, gpus: float, strategy: Any) -> None:
         self._ray, self._limit = ray, limit
         self._work = ray.put(work)
         self._key = secrets.token_hex(8)
