@@ -7,7 +7,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from queue import Empty
 from typing import Any
@@ -24,6 +23,7 @@ from protofission.system.launch.launcher import (
 from protofission.system.worker_processes import (
     initialize_worker,
     process_start_errors,
+    worker_context,
     worker_pool,
 )
 
@@ -58,7 +58,7 @@ class _Pool:
         self._submit: Callable[..., Future[PieceOutcome]] | None = None
         self._places: dict[Future[PieceOutcome], int] = {}
         with process_start_errors(_REMEDY):
-            self._told: Queue[tuple[int, Any]] = get_context("spawn").Queue()
+            self._told: Queue[tuple[int, Any]] = worker_context().Queue()
 
     def room(self) -> int:
         """One for each process, and some that wait."""
