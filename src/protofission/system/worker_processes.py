@@ -1,5 +1,8 @@
 """Worker processes: they leave Ctrl-C to their parent, and end when it does.
 
+Each loads its libraries itself, for some seconds. A process that waits for work may load them
+ahead (`load_ahead`): then workers are copies of one that has them, and begin at once.
+
 A signal that comes while workers are started or ended is deferred until that is done: of a pool in
 between nobody knows which processes there are.
 """
@@ -10,10 +13,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import current_process, get_context, parent_process
+from multiprocessing import current_process, get_all_start_methods, get_context, parent_process
+from multiprocessing.context import BaseContext
 from typing import Any
 
 import torch
@@ -23,6 +27,32 @@ from protofission.system.signals import deferred_signals
 
 LOOK_EVERY = 0.5
 """Seconds between two checks that the parent is alive."""
+_ahead = False
+
+
+def load_ahead(modules: Sequence[str]) -> None:
+    """Load modules in a process of which later workers are copies; it returns at once.
+
+    That process computes nothing, so that no thread or lock is copied. It ends with this one.
+    """
+    global _ahead
+    if "forkserver" in get_all_start_methods():
+        from multiprocessing.forkserver import ensure_running
+
+        get_context("forkserver").set_forkserver_preload(list(modules))
+        with process_start_errors("and give the same command again"):
+            ensure_running()
+        _ahead = True
+
+
+def is_loaded_ahead() -> bool:
+    """Whether workers of this process begin at once."""
+    return _ahead
+
+
+def worker_context() -> BaseContext:
+    """The way in which workers of this process begin."""
+    return get_context("forkserver" if _ahead else "spawn")
 
 
 def check_processes(processes: int) -> None:
@@ -48,7 +78,7 @@ def worker_pool(
         remedy: what a user may do where no process can be started.
     """
     with process_start_errors(remedy):
-        pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer, initargs)
+        pool = ProcessPoolExecutor(processes, worker_context(), initializer, initargs)
 
     def submit(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         with process_start_errors(remedy), deferred_signals():
@@ -79,8 +109,13 @@ def initialize_worker(threads: int) -> None:
     """Set a worker's number of threads, leave Ctrl-C to its parent, and end when that ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
-    if parent is not None and parent.pid is not None:
-        exit_with(parent.pid)
+    if parent is not None:
+
+        def watch() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=watch, daemon=True).start()
     set_threads(threads)
 
 

@@ -114,6 +114,7 @@ def fit_features(
     calibrates: Mask | None = None,
     strangers: Mask | None = None,
     parts: Mapping[int, int] | None = None,
+    duplicates: Ints | None = None,
     processes: int = 1,
     launcher: Launcher | None = None,
     progress: StageProgress = lambda what, done, total: None,
@@ -131,12 +132,14 @@ def fit_features(
         strangers: (U,): mask of the pool rows that somebody found to be of no class. Models are
             told so (`fold_training`), and no class is divided by them.
         parts: the number of sub-classes of some classes; others have that of the options.
+        duplicates: (L + U,): groups of near-duplicates, if they are known; labels first.
         processes: how many train, at most.
         launcher: trains the models of folds elsewhere.
     """
     may_learn = np.arange(pool_size) if learn_from is None else np.flatnonzero(learn_from)
     learned = _sample(may_learn, options.seed)
-    duplicates = _duplicate_groups(labeled, pool, pool_size, progress)
+    if duplicates is None:
+        duplicates = _duplicate_groups(labeled, pool, pool_size, progress)
     rows = pool(learned) if len(learned) else labeled[:0]
     told = np.zeros(pool_size, bool) if strangers is None else strangers
     outside = pool(np.flatnonzero(told)) if told.any() else labeled[:0]

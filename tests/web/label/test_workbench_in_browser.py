@@ -200,24 +200,24 @@ def test_clusters_are_named_split_merged_promoted_and_thrown_out(window: Window)
         window.wait_for_labels(none=before["none"] + several)
         window.press("z")
         window.wait_for_labels(**before)
-        cards.first.locator("xpath=ancestor::article").focus()
+        cards.first.locator("xpath=ancestor::div[@role='listitem']").focus()
         window.press("Space", "ArrowRight", "Space", "p")
         window.type("several")
         window.wait_for_labels(several=several)
         window.press("z")
         window.wait_for_labels(**before)
-        cards.first.locator("xpath=ancestor::article").focus()
+        cards.first.locator("xpath=ancestor::div[@role='listitem']").focus()
         window.press("Space", "ArrowRight", "Space", "m")
         window.says("Merged 2 clusters")
         window.counts(".cluster h2", len(clusters) - 1)
         window.press("z")
         window.counts(".cluster h2", len(clusters))
-    cards.first.locator("xpath=ancestor::article").focus()
+    cards.first.locator("xpath=ancestor::div[@role='listitem']").focus()
     window.press("j")
     window.wait_for_labels(none=before["none"] + size)
     window.press("z")
     window.wait_for_labels(**before)
-    cards.first.locator("xpath=ancestor::article").focus()
+    cards.first.locator("xpath=ancestor::div[@role='listitem']").focus()
     window.press("p")
     window.type("elm")
     window.wait_for_labels(elm=size)
@@ -406,6 +406,17 @@ def test_every_screen_fits(served: tuple[Served, Any], browser: Any, size: tuple
         assert size[1] > 300 or page.evaluate(covered) == "static"
     assert shown.errors == []
     page.close()
+
+
+AUDIT = Path(__file__).with_name("accessibility_audit.js").read_text()
+
+
+def test_every_screen_can_be_seen_and_heard(window: Window) -> None:
+    for route in SCREENS:
+        window.open(route)
+        for scheme in ("light", "dark"):
+            window.page.emulate_media(color_scheme=scheme)
+            assert window.page.evaluate(AUDIT) == [], (route, scheme)
 
 
 @pytest.mark.slow

@@ -214,6 +214,9 @@ def test_the_description_names_every_address_and_its_examples_work(server_of: Ma
     assert [list(entry) for entry in answer.json()["predictions"]] == [row["required"]]
     shown = found["paths"]["/predict"]["post"]["responses"]["200"]["content"]["application/json"]
     assert list(shown["example"]["predictions"][0]) == row["required"]
+    text, entry = found["components"]["schemas"]["Images"]["properties"]["images"]["items"]["anyOf"]
+    for schema in (text, entry["properties"]["content"], content["image/*"]["schema"]):
+        assert schema["minLength"] == 1, "an empty image is refused, and the description says so"
     places = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(found))
     assert set(places) <= set(found["components"]["schemas"])
     page = ask(app, Question("GET", "/"))

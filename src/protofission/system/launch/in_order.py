@@ -10,9 +10,12 @@ from typing import Any, TypeVar
 from protofission.core.errors import require
 from protofission.system.launch.launcher import Work
 from protofission.system.launch.local_launcher import KILLED, LocalLauncher
+from protofission.system.worker_processes import is_loaded_ahead
 
 SHORT = 20.0
 """Seconds of work for which no process is started: each takes some to begin."""
+SHORT_AHEAD = 1.0
+"""The same for processes whose libraries are loaded ahead."""
 
 Task = TypeVar("Task")
 
@@ -23,7 +26,7 @@ def run_in_order(
     work: Work,
     piece_of: Callable[[Task], Any],
     processes: int,
-    short: float = SHORT,
+    short: float | None = None,
 ) -> Generator[Any, None, None]:
     """Yield the results of tasks in their order, by other processes where they take long.
 
@@ -32,8 +35,11 @@ def run_in_order(
     Args:
         work: carries out in another process what `run_here` does in this one.
         piece_of: the piece of a task; made in this process shortly before it is begun.
-        short: no process is started where fewer seconds of work than this are left.
+        short: no process is started where fewer seconds of work than this are left; by default
+            SHORT, or SHORT_AHEAD.
     """
+    if short is None:
+        short = SHORT_AHEAD if is_loaded_ahead() else SHORT
     started = time.monotonic()
     for done, task in enumerate(tasks):
         left = (time.monotonic() - started) * (len(tasks) - done) / max(done, 1)

@@ -7,7 +7,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from queue import Empty
 from typing import Any
@@ -24,6 +23,7 @@ from protofission.system.launch.launcher import (
 from protofission.system.worker_processes import (
     initialize_worker,
     process_start_errors,
+    worker_context,
     worker_pool,
 )
 
@@ -68,7 +68,7 @@ class _Pool:
         """Begin a try of a piece, with a pool that is started for the first."""
         if self._submit is None:
             with process_start_errors(_REMEDY):
-                self._told = get_context("spawn").Queue()
+                self._told = worker_context().Queue()
             arguments = (self._told, self._work)
             self._submit = self._opened.enter_context(
                 worker_pool(self._processes, _begin, arguments, _REMEDY)

@@ -24,7 +24,7 @@ from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import ACCEPT, Verdicts, judge
 from protofission.triage.fit_data import FitData
 from protofission.triage.fit_files import bundle_of_fit, write_fit_files
-from protofission.triage.fit_model import FitResult, fit_features
+from protofission.triage.fit_model import MOST_DUPLICATES, FitResult, fit_features
 from protofission.triage.fold_ensemble import FoldEnsemble
 from protofission.triage.folds import NO_FOLD, Mask
 from protofission.triage.workbench.calibration_labels import (
@@ -137,6 +137,7 @@ def refit(
     before = _model_before(material, state)
     parts = _wanted_parts(state, before.parts)
     places = {number: place for place, number in enumerate(labels.class_ids)}
+    duplicates = _duplicates(material, np.concatenate([labels.rows, labels.pool]))
     fitted = fit_features(
         rows(labels.rows),
         labels.labels,
@@ -147,15 +148,12 @@ def refit(
         calibrates=labels.calibrates,
         strangers=labels.strangers,
         parts={places[number]: count for number, count in parts.items() if number in places},
+        duplicates=duplicates if material.num_images <= MOST_DUPLICATES else None,
         processes=processes,
         progress=progress,
     )
     progress("comparing before and after", 0, 2)
-    fitted = replace(
-        fitted,
-        about_labels=" ".join(labels.sentences),
-        duplicates=_duplicates(material, np.concatenate([labels.rows, labels.pool])),
-    )
+    fitted = replace(fitted, about_labels=" ".join(labels.sentences), duplicates=duplicates)
     verdicts = _all_verdicts(material, labels, fitted)
     comparison = _compare(material, labels, before, fitted)
     progress("comparing before and after", 1, 2)

@@ -1,12 +1,14 @@
-"""The process of a refit: `python -m protofission.triage.workbench.refit_process MODEL`.
+"""The process of refits: `python -m protofission.triage.workbench.refit_process MODEL`.
 
 It reads the log as it is now, writes the refit that waits to be kept, and tells its progress in
 lines of JSON. The model stays as it is; if the process is killed, nothing of it is left to be kept.
+With --wait it loads its libraries, and does so for each line that it is given, until there is none.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -15,10 +17,12 @@ from pathlib import Path
 from protofission.core.errors import InputError
 from protofission.core.progress import StageProgress
 from protofission.system.processors import processors
-from protofission.system.worker_processes import exit_with
+from protofission.system.worker_processes import exit_with, load_ahead
 
 COMMAND = "protofission label"
 """The command that the page of a refit names."""
+LOADED = ("protofission.triage.workbench.refit", "sklearn.linear_model", "torch._dynamo")
+"""Modules that a refit loads; the last one is loaded by torch when it first trains."""
 
 
 def run_refit(
@@ -48,26 +52,45 @@ def run_refit(
 
 
 def main() -> None:
-    """Run a refit as the command line says."""
+    """Run refits as the command line says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--labeled", type=Path)
     parser.add_argument("--pool", type=Path)
     parser.add_argument("--parent", type=int)
+    parser.add_argument("--wait", action="store_true")
     given = parser.parse_args()
     if given.parent is not None:
         exit_with(given.parent)
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints is no progress
 
-    def tell(what: str, done: int, total: int) -> None:
-        print(json.dumps({"stage": what, "done": done, "total": total}), file=out, flush=True)
+    def tell(**told: object) -> None:
+        print(json.dumps(told), file=out, flush=True)
 
-    try:
-        run_refit(given.model, given.labeled, given.pool, processes=processors(), progress=tell)
-    except InputError as error:
-        print(json.dumps({"error": str(error)}), file=out, flush=True)
-        sys.exit(2)
+    def run() -> int:
+        """Run a refit, and return an exit code."""
+        try:
+            run_refit(
+                given.model,
+                given.labeled,
+                given.pool,
+                processes=processors(),
+                progress=lambda what, done, total: tell(stage=what, done=done, total=total),
+            )
+        except InputError as error:
+            tell(error=str(error))
+            return 2
+        return 0
+
+    if not given.wait:
+        sys.exit(run())
+    load_ahead(LOADED)
+    for name in LOADED:
+        importlib.import_module(name)
+    for _ in sys.stdin:
+        run()
+        tell(ended=True)
 
 
 if __name__ == "__main__":

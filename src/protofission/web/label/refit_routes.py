@@ -24,6 +24,7 @@ def refit_routes(desk: Desk, job: BackgroundRefit) -> APIRouter:
 
     @router.get("")
     def look() -> Response:
+        job.prepare()  # who looks may start one: it waits for less then
         return screen()
 
     @router.post("")

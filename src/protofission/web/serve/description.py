@@ -93,7 +93,7 @@ def _prediction(card: dict[str, Any]) -> dict[str, Any]:
         "cluster": "",
         "error": "",
     }
-    binary = {"schema": {"type": "string", "format": "binary"}}
+    binary = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
     images = {"images": [{"name": "a.ppm", "content": EXAMPLE_IMAGE}]}
     form = {
         "type": "object",
@@ -146,10 +146,11 @@ def _schemas(place: str) -> dict[str, Any]:
         "cluster": {**TEXT, "description": "Of an image that was not accepted, if it is in one."},
         "error": {**TEXT, "description": "Why the image cannot be read; empty if it can."},
     }
+    content = {**TEXT, "contentEncoding": "base64", "minLength": 1}
     image = {
         "type": "object",
         "required": ["content"],
-        "properties": {"name": TEXT, "content": {**TEXT, "contentEncoding": "base64"}},
+        "properties": {"name": TEXT, "content": content},
     }
     return {
         "Row": {"type": "object", "required": list(row), "properties": row},
@@ -161,7 +162,7 @@ def _schemas(place: str) -> dict[str, Any]:
         "Images": {
             "type": "object",
             "required": ["images"],
-            "properties": {"images": {"type": "array", "items": {"anyOf": [TEXT, image]}}},
+            "properties": {"images": {"type": "array", "items": {"anyOf": [content, image]}}},
         },
         "Error": {"type": "object", "required": ["error"], "properties": {"error": TEXT}},
     }

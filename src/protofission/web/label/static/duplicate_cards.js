@@ -9,7 +9,7 @@ const SHOWN = 8;
 export class DuplicateCards extends Cards {
   constructor(label, groups) {
     super(label);
-    this.fill(groups.map((rows, id) => ({ id, rows, element: h("article.card.pair", { role: "listitem" }) })));
+    this.fill(groups.map((rows, id) => ({ id, rows, element: h("div.card.pair", { role: "listitem" }) })));
     this.follow = () => this.items.forEach((item) => this.#drawLabels(item));
     for (const item of this.items) this.#build(item);
     this.follow();

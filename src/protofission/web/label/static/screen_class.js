@@ -76,7 +76,7 @@ export class ClassScreen extends ImageScreen {
 
   card(one) {
     const open = `#/images/subclass:${one.class_id ?? this.id}:${one.number}`;
-    return h("article.card.kind", { role: "listitem", "aria-label": `${one.name}, ${count(one.size, "image")}` },
+    return h("div.card.kind", { role: "listitem", "aria-label": `${one.name}, ${count(one.size, "image")}` },
       h("div.card-head", {}, h("input", { type: "checkbox", "aria-label": `Mark ${one.name}`, onchange: (event) => this.cards.mark(this.keyOf(one), event.target.checked) }),
         h("h3", {}, h("a", { href: open }, one.name))),
       h("p.facts", {}, count(one.size, "image")),

@@ -74,7 +74,7 @@ export class ClassesScreen extends Screen {
 
   card(one) {
     const key = keyOf(one.id);
-    return h("article.card.class-card", { role: "listitem", "aria-label": `${one.name}, ${count(one.labels, "label")}, ${number(one.accepted)} accepted`, data: { id: one.id } },
+    return h("div.card.class-card", { role: "listitem", "aria-label": `${one.name}, ${count(one.labels, "label")}, ${number(one.accepted)} accepted`, data: { id: one.id } },
       h("div.card-head", {}, h("input", { type: "checkbox", "aria-label": `Mark ${one.name}`, onchange: (event) => this.cards.mark(one.id, event.target.checked) }),
         h("h2", {}, h("a", { href: `#/class/${one.id}` }, one.name)), one.new ? h("small.tag", {}, "new") : null, key ? h("kbd", {}, key) : null),
       h("p.facts", {}, `${count(one.labels, "label")} · ${number(one.accepted)} accepted`),

@@ -86,7 +86,7 @@ export class MapScreen extends ImageScreen {
       const { color, shape } = lookOf(place);
       const sign = h("span.sign", { "aria-hidden": "true" }, SHAPES[shape]);
       sign.style.color = color;
-      const eye = h("button.eye", { "aria-pressed": String(!this.hidden.has(place)), "aria-label": `Show ${name}`, title: "Show or hide",
+      const eye = h("button.eye", { "aria-label": `${this.hidden.has(place) ? "show" : "hide"} ${name}`,
         onclick: () => { if (!this.hidden.delete(place)) this.hidden.add(place); this.color(); } }, this.hidden.has(place) ? "show" : "hide");
       return h("li", { class: this.hidden.has(place) ? "off" : "" }, h("button.group", { title: `Select all of ${name}`,
         onclick: () => this.lasso({ rows: group.flatMap((one, row) => (one === place ? [row] : [])), add: false }) }, sign,

@@ -62,7 +62,7 @@ export class NewScreen extends Screen {
     const row = (title, rows) => h("div.thumb-row", {}, h("small", {}, title), h("div.small-thumbs", {}, rows.map((image) => thumb(image))));
     if (!one.size) return this.gone(one);
     const acts = clusterButtons(one, () => this.reload());
-    return h("article.card.cluster", { role: "listitem", "aria-label": `${one.name}, ${count(one.size, "image")}` },
+    return h("div.card.cluster", { role: "listitem", "aria-label": `${one.name}, ${count(one.size, "image")}` },
       h("div.card-head", {}, h("input", { type: "checkbox", "aria-label": `Mark ${one.name}`, onchange: (event) => this.cards.mark(one.number, event.target.checked) }),
         h("h2", {}, h("a", { href: open }, one.name)), h("span.size", {}, count(one.size, "image"))),
       h("a.body", { href: open, tabindex: "-1", "aria-hidden": "true" }, thumb(one.medoid, "medoid"),
@@ -73,7 +73,7 @@ export class NewScreen extends Screen {
   /** A cluster of which nothing is left to decide. */
   gone(one) {
     const promoted = one.promoted !== null && one.promoted !== undefined;
-    return h("article.card.cluster.junk", { role: "listitem", "aria-label": `${one.name}, decided` },
+    return h("div.card.cluster.junk", { role: "listitem", "aria-label": `${one.name}, decided` },
       h("div.card-head", {}, h("h2", {}, one.name), h("span.size", {}, promoted
         ? h("a", { href: `#/class/${one.promoted}` }, `now the class ${store.className(one.promoted)}`) : one.junk ? "∅ junk: none of these" : "all labeled")));
   }

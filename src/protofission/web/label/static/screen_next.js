@@ -229,7 +229,8 @@ export class RandomScreen extends QueueScreen {
     const more = button(order.length ? `Draw ${DRAW} more` : `Draw ${DRAW} images at random`, () => this.draw(), { class: order.length ? "" : "first" });
     refill(this.place,
       order.length ? h("div.with-inspector", {}, this.grid.element, this.inspector.element) : h("p.empty", {}, "No image has been drawn yet. "),
-      h("p.after", {}, more, order.length ? null : h("small", {}, " Answer all of them, by the keys: left-out hard ones would make the guarantee too kind, so a draw counts when none is left.")));
+      h("p.after", {}, more),
+      order.length ? null : h("p.note", {}, "Answer all of them, by the keys: left-out hard ones would make the guarantee too kind, so a draw counts when none is left."));
     this.show(shown);
     this.drawGrids();
     if (order.length) this.grid.element.focus({ preventScroll: true });

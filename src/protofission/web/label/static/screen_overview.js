@@ -9,8 +9,8 @@ import { store } from "./store.js";
 
 const SHARES = [
   ["accepted", "accepted", "as one of the known classes", "#/images/decision:accept"],
-  ["rejected", "rejected", "like no known class, in no cluster", "#/images/decision:reject"],
-  ["novel", "in clusters", "rejected, and alike among themselves", "#/new"],
+  ["rejected", "rejected alone", "like no known class, in no cluster", "#/images/decision:reject"],
+  ["novel", "rejected in clusters", "like no known class, alike among themselves", "#/new"],
 ];
 
 /** The pool in three parts; a model that does not say "novel" still has its clusters. */

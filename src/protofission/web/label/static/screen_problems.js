@@ -67,6 +67,12 @@ export class ProblemsScreen extends ImageScreen {
       { text: doubt?.confirmed || changed ? "" : `its label has ${percent(doubt?.probability)}`, kind: "more" }];
   }
 
+  /** Whose word a doubt is: that of the framed image is of models that learned from its label. */
+  reasons(record) {
+    const doubt = this.doubts?.get(record.row);
+    return doubt ? [["In doubt", `${store.className(doubt.likeliest)}, to the model that had not seen its label`]] : [];
+  }
+
   suggestion(row) {
     return this.doubts?.get(row)?.likeliest ?? null;
   }

@@ -43,7 +43,7 @@ export function spoken(record) {
 function drawLine({ sign, text, share, kind }) {
   return h(`span.line.${kind ?? "more"}`, {},
     sign ? h("span.sign", { "aria-hidden": "true" }, sign) : null,
-    h("span.words", {}, text),
+    h("span.words", {}, text), " ",
     share === undefined || share === null ? null : h("span.share", {}, percent(share)));
 }
 

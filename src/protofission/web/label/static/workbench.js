@@ -89,13 +89,13 @@ function drawRail() {
   if (rail.dataset.state === state) return;
   rail.dataset.state = state;
   const focused = rail.contains(document.activeElement) ? document.activeElement.dataset.part : null;
-  const undo = button("Undo", () => store.undo(), { key: "Z", title: overview.can_undo ?? "Nothing to undo", "aria-label": overview.can_undo ? `Undo: ${overview.can_undo}` : "Undo", disabled: !overview.can_undo, data: { part: "undo" } });
-  const redo = button("Redo", () => store.redo(), { key: "⇧Z", title: overview.can_redo ?? "Nothing to do again", "aria-label": overview.can_redo ? `Redo: ${overview.can_redo}` : "Redo", disabled: !overview.can_redo, data: { part: "redo" } });
+  const undo = button("Undo", () => store.undo(), { key: "Z", title: overview.can_undo ?? "Nothing to undo", disabled: !overview.can_undo, data: { part: "undo" } });
+  const redo = button("Redo", () => store.redo(), { key: "⇧Z", title: overview.can_redo ?? "Nothing to do again", disabled: !overview.can_redo, data: { part: "redo" } });
   const mark = { refit: overview.refit?.running ? "…" : overview.refit?.waiting ? "!" : null };
   refill(rail,
     h("div.brand", {}, h("a", { href: "#/overview" }, h("span.kicker", {}, "protofission"), h("strong", { title: overview.model }, overview.model)),
       h("span.saved", { "aria-hidden": "true" }, store.saving ? "saving …" : "saved")),
-    h("div.history", {}, undo, redo, button("Keys", showHelp, { key: "?", "aria-label": "Keys" })),
+    h("div.history", {}, undo, redo, button("Keys", showHelp, { key: "?" })),
     h("nav", { "aria-label": "Screens" }, NAVIGATION.map(([name, title, href, key]) => h("a", {
       href, "aria-current": current === name ? "page" : null, data: { part: name } },
     h("span", {}, title, mark[name] ? h("span.mark", {}, mark[name]) : null), h("kbd", { "aria-hidden": "true" }, key)))),
