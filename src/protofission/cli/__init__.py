@@ -42,6 +42,7 @@ app = App(
     help="Semi-supervised learning on pools that hold strangers, by Prototype Fission.",
     help_epilogue="Start with: protofission demo",
     version=__version__,
+    help_format="plaintext",  # the list of verbs has no markup, whose parser takes long to import
     suppress_keyboard_interrupt=False,
 )
 data = App(name="data", help="Download data sets, and look at folders of images.")
@@ -54,9 +55,9 @@ LISTS: list[Verb] = [presets, methods, split]
 DATA: list[Verb] = [fetch, check]
 
 for verb in (*TRIAGE, *WORKBENCH, *TRAINING, *EXPERIMENTS, *LISTS):
-    app.command(verb)
+    app.command(verb, help_format="markdown")
 for verb in DATA:
-    data.command(verb)
+    data.command(verb, help_format="markdown")
 app.command(data)
 
 

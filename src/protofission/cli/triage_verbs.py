@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
+from json import loads
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -25,12 +28,17 @@ from protofission.cli.arguments import (
     Whole,
     command_line,
 )
+from protofission.cli.json_results import Json, gives_json
 from protofission.core.errors import InputError, printable
+
+if TYPE_CHECKING:
+    from protofission.triage.bundle import Bundle
 
 All = Annotated[bool, Parameter(name="--all", negative="")]
 OptionalFormat = Annotated[Literal["csv", "jsonl", "parquet"] | None, Parameter(show_default=False)]
 
 
+@gives_json("fit")
 def fit(
     labeled: Path,
     unlabeled: Path,
@@ -49,7 +57,8 @@ def fit(
     on: On = "local",
     no_features: Flag = False,
     set_: Set = (),
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Fit a model to two folders; write it, a triage of the pool and a page.
 
     Checks the images, computes features once, trains models with and without the pool, keeps the
@@ -97,10 +106,11 @@ def fit(
     from rich.console import Console
 
     from protofission.triage.fit import fit as fit_folders
+    from protofission.triage.fit_files import PAGE
     from protofission.triage.fit_options import FitOptions
 
     options = FitOptions(keep, discover, prototypes, folds, steps=steps, seed=seed)
-    fit_folders(
+    bundle = fit_folders(
         *(labeled, unlabeled, out, options),
         encoder=encoder,
         quality=quality,
@@ -111,8 +121,10 @@ def fit(
         console=Console(),
         command=command_line(),
     )
+    return {"model": out, "page": out / PAGE, **bundle_facts(bundle)}
 
 
+@gives_json("predict")
 def predict(
     model: Path,
     images: Images,
@@ -125,7 +137,8 @@ def predict(
     shard: OptionalWhole = None,
     allow_download: Flag = False,
     force: Flag = False,
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Predict images: class, probability, sub-class, ID score, decision.
 
     Takes any number of files. One that cannot be read is a row with an error. With --out, a
@@ -172,6 +185,7 @@ def predict(
 
     console = Console(stderr=True)
     number = processors() if processes is None else processes
+    rows: list[dict[str, Any]] | None = None
     with progress_bar(console, "predicting") as progress:
         shown: Any = {"progress": progress, "say": partial(print_line, console)}
         if on != "local" or shard is not None:
@@ -179,22 +193,30 @@ def predict(
             shown |= {"launcher": launcher, "shard": shard, "force": force}
             summary = predict_in_shards(model, images, place, format, **shown)
         elif out is None:
-            stream, download = sys.stdout.buffer, allow_download
+            stream = io.BytesIO() if json else sys.stdout.buffer
             summary = predict_to(
-                stream, model, images, format,
-                processes=number, progress=progress, allow_download=download,
+                stream, model, images, "jsonl" if json else format,
+                processes=number, progress=progress, allow_download=allow_download,
             )  # fmt: skip
+            rows = read_json_lines(stream.getvalue()) if isinstance(stream, io.BytesIO) else None
         else:
             shown |= {"processes": number, "allow_download": allow_download, "force": force}
             summary = predict_images(model, images, out, format, **shown)
     print_line(console if out is None else Console(), summary.sentence())
+    return {"out": out, **asdict(summary), "images": rows}
+
+
+def read_json_lines(content: bytes) -> list[dict[str, Any]]:
+    """Parse the lines that a prediction wrote."""
+    return [loads(line) for line in content.splitlines()]
 
 
 def _need_out() -> Path:
     raise InputError("--on and --shard write files: name one with --out, or a folder of shards.")
 
 
-def show(model: Path, /, *, all_: All = False) -> None:
+@gives_json("show", quiet=True)
+def show(model: Path, /, *, all_: All = False, json: Json = False) -> dict[str, Any]:
     """Print the card of a model on one screen: its classes, accuracy and training.
 
     For example:
@@ -213,8 +235,10 @@ def show(model: Path, /, *, all_: All = False) -> None:
 
     bundle = load(model)
     _print_wrapped(bundle.card_lines() if all_ else bundle.card_screen())
+    return {"model": model, **bundle_facts(bundle)}
 
 
+@gives_json("drift", quiet=True)
 def drift(
     model: Path,
     images: Images,
@@ -223,7 +247,8 @@ def drift(
     processes: OptionalWhole = None,
     allow_download: Flag = False,
     all_: All = False,
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Compare new images with those that a model was calibrated on, on one screen.
 
     For example:
@@ -260,8 +285,10 @@ def drift(
             allow_download=allow_download,
         )
     _print_wrapped(found.lines() if all_ else found.screen())
+    return asdict(found)
 
 
+@gives_json("export")
 def export(
     model: Path,
     file: Path,
@@ -269,7 +296,8 @@ def export(
     *,
     input: Literal["images", "features"] = "images",
     allow_download: Flag = False,
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Write a model to an ONNX file that needs neither torch nor protofission.
 
     Preprocessing, calibration and threshold are inside; the number of images is free.
@@ -296,6 +324,22 @@ def export(
 
     export_bundle(load(model), file, input, allow_download=allow_download)
     print(f"The file: {printable(str(file))}")
+    return {"file": file, "bytes": file.stat().st_size, "input": input}
+
+
+def bundle_facts(bundle: Bundle) -> dict[str, Any]:
+    """The facts of a model that --json prints."""
+    return {
+        "made_by": bundle.version,
+        "fingerprint": bundle.fingerprint,
+        "classes": bundle.class_names,
+        "subclasses": dict(zip(bundle.class_names, bundle.subclass_names, strict=True)),
+        "clusters": bundle.cluster_names,
+        "encoder": {"source": bundle.encoder_spec.source, **bundle.encoder_facts},
+        "threshold": float(bundle.calibrated_model.threshold),
+        "temperature": float(bundle.calibrated_model.temperature),
+        "card": bundle.card,
+    }
 
 
 def _print_wrapped(lines: Sequence[str]) -> None:
