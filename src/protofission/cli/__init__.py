@@ -13,6 +13,7 @@ from collections.abc import Callable
 from cyclopts import App, CycloptsError
 
 from protofission import __version__
+from protofission.cli.bundle_verbs import pack, push
 from protofission.cli.data_verbs import check, fetch, split
 from protofission.cli.demo_verb import demo
 from protofission.cli.embed_verb import embed
@@ -47,7 +48,7 @@ app = App(
 )
 data = App(name="data", help="Download data sets, and look at folders of images.")
 
-TRIAGE: list[Verb] = [fit, predict, serve, show, drift, export]
+TRIAGE: list[Verb] = [fit, predict, serve, show, drift, export, pack, push]
 WORKBENCH: list[Verb] = [label, next_, labels]
 TRAINING: list[Verb] = [embed, train, pretrain, weights]
 EXPERIMENTS: list[Verb] = [demo, suite, report]

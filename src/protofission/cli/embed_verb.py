@@ -108,10 +108,7 @@ def embed(
     from protofission.training.run_console import show_embedding
 
     store = show_embedding(
-        data,
-        choose_encoder(encoder, quality, set_),
-        out,
-        Console(),
+        *(data, choose_encoder(encoder, quality, set_), out, Console()),
         ViewCounts(versions.plain, versions.weak, versions.strong, versions.simclr),
         views=views,
         folder=folder,
@@ -121,8 +118,5 @@ def embed(
         on=on,
         shard=shard,
     )
-    return {
-        "store": store.folder,
-        "images": sum(part.rows for part in store.plan.parts.values()),
-        "encoder": dict(store.plan.encoder),
-    }
+    images = sum(part.rows for part in store.plan.parts.values())
+    return {"store": store.folder, "images": images, "encoder": store.plan.encoder}

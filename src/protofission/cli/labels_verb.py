@@ -84,12 +84,7 @@ def labels(
     try:
         with progress_bar(console, "exporting") as progress:
             done = export_images(
-                images,
-                out,
-                name,
-                paths=paths,
-                skip_missing=skip_missing,
-                progress=progress,
+                *(images, out, name), paths=paths, skip_missing=skip_missing, progress=progress
             )
     except MissingImagesError as error:
         for file in error.missing:

@@ -8,15 +8,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from protofission.cli.arguments import (
+    AllowDownload,
     Flag,
     Images,
+    Model,
     NumberOrAuto,
     On,
     OptionalOut,
@@ -35,6 +36,15 @@ if TYPE_CHECKING:
     from protofission.triage.bundle import Bundle
 
 All = Annotated[bool, Parameter(name="--all", negative="")]
+NoFeatures = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        show_default=False,
+        help="Do not keep features and the list of images, which the workbench needs, in the "
+        "model.",
+    ),
+]
 OptionalFormat = Annotated[Literal["csv", "jsonl", "parquet"] | None, Parameter(show_default=False)]
 
 
@@ -55,7 +65,7 @@ def fit(
     seed: Whole = 0,
     processes: OptionalWhole = None,
     on: On = "local",
-    no_features: Flag = False,
+    no_features: NoFeatures = False,
     set_: Set = (),
     json: Json = False,
 ) -> dict[str, Any]:
@@ -98,15 +108,12 @@ def fit(
         Number of processes that compute features; by default one per processor.
     on
         Machines that train the folds: local, ray, auto, ray://HOST:PORT, slurm or slurm:PARTITION.
-    no_features
-        Do not keep features and the list of images, which the workbench needs, in the model.
     set_
         option=value of the encoder, such as size=128; by default the images set the size.
     """
     from rich.console import Console
 
     from protofission.triage.fit import fit as fit_folders
-    from protofission.triage.fit_files import PAGE
     from protofission.triage.fit_options import FitOptions
 
     options = FitOptions(keep, discover, prototypes, folds, steps=steps, seed=seed)
@@ -121,12 +128,18 @@ def fit(
         console=Console(),
         command=command_line(),
     )
+    return _fit_result(out, bundle)
+
+
+def _fit_result(out: Path, bundle: Bundle) -> dict[str, Any]:
+    from protofission.triage.fit_files import PAGE
+
     return {"model": out, "page": out / PAGE, **bundle_facts(bundle)}
 
 
 @gives_json("predict")
 def predict(
-    model: Path,
+    model: Model,
     images: Images,
     /,
     *,
@@ -135,7 +148,7 @@ def predict(
     processes: OptionalWhole = None,
     on: On = "local",
     shard: OptionalWhole = None,
-    allow_download: Flag = False,
+    allow_download: AllowDownload = False,
     force: Flag = False,
     json: Json = False,
 ) -> dict[str, Any]:
@@ -154,8 +167,6 @@ def predict(
 
     Parameters
     ----------
-    model
-        The folder of a model, as `protofission fit` writes it.
     images
         Image files, folders, CSV or Parquet lists, or stores.
     out
@@ -168,9 +179,6 @@ def predict(
         Machines that predict: local, ray, auto, ray://HOST:PORT, slurm or slurm:PARTITION.
     shard
         Write a folder of shards, each with the rows of so many images, instead of a file.
-    allow_download
-        Download the model's encoder from the hub if it is not on this machine; by default nothing
-        is downloaded.
     force
         Write over a file that is there; by default a finished one is left, any other refused.
     """
@@ -208,7 +216,9 @@ def predict(
 
 def read_json_lines(content: bytes) -> list[dict[str, Any]]:
     """Parse the lines that a prediction wrote."""
-    return [loads(line) for line in content.splitlines()]
+    from protofission.system.json_files import parse_json
+
+    return [parse_json(line) for line in content.splitlines()]
 
 
 def _need_out() -> Path:
@@ -216,7 +226,7 @@ def _need_out() -> Path:
 
 
 @gives_json("show", quiet=True)
-def show(model: Path, /, *, all_: All = False, json: Json = False) -> dict[str, Any]:
+def show(model: Model, /, *, all_: All = False, json: Json = False) -> dict[str, Any]:
     """Print the card of a model on one screen: its classes, accuracy and training.
 
     For example:
@@ -226,8 +236,6 @@ def show(model: Path, /, *, all_: All = False, json: Json = False) -> dict[str, 
 
     Parameters
     ----------
-    model
-        The folder of a model, as `protofission fit` writes it.
     all_
         Print the whole card, with every class.
     """
@@ -240,12 +248,12 @@ def show(model: Path, /, *, all_: All = False, json: Json = False) -> dict[str, 
 
 @gives_json("drift", quiet=True)
 def drift(
-    model: Path,
+    model: Model,
     images: Images,
     /,
     *,
     processes: OptionalWhole = None,
-    allow_download: Flag = False,
+    allow_download: AllowDownload = False,
     all_: All = False,
     json: Json = False,
 ) -> dict[str, Any]:
@@ -258,15 +266,10 @@ def drift(
 
     Parameters
     ----------
-    model
-        The folder of a model, as `protofission fit` writes it.
     images
         Image files, folders, CSV or Parquet lists, or stores.
     processes
         Number of processes; by default one per processor.
-    allow_download
-        Download the model's encoder from the hub if it is not on this machine; by default nothing
-        is downloaded.
     all_
         List every class, in the model's order; by default those that changed most.
     """
@@ -290,12 +293,12 @@ def drift(
 
 @gives_json("export")
 def export(
-    model: Path,
+    model: Model,
     file: Path,
     /,
     *,
     input: Literal["images", "features"] = "images",
-    allow_download: Flag = False,
+    allow_download: AllowDownload = False,
     json: Json = False,
 ) -> dict[str, Any]:
     """Write a model to an ONNX file that needs neither torch nor protofission.
@@ -309,15 +312,10 @@ def export(
 
     Parameters
     ----------
-    model
-        The folder of a model, as `protofission fit` writes it.
     file
         A new .onnx file.
     input
         Input of the file: images, or the encoder's features.
-    allow_download
-        Download the model's encoder from the hub if it is not on this machine; by default nothing
-        is downloaded.
     """
     from protofission.triage.bundle import load
     from protofission.triage.export import export as export_bundle
