@@ -27,6 +27,7 @@ from protofission.cli.refusals import (
     refuse,
 )
 from protofission.cli.serve_verb import serve
+from protofission.cli.shell_verbs import completion, doctor
 from protofission.cli.suite_verbs import report, suite
 from protofission.cli.training_verbs import pretrain, train, weights
 from protofission.cli.triage_verbs import drift, export, fit, predict, show
@@ -53,9 +54,10 @@ WORKBENCH: list[Verb] = [label, next_, labels]
 TRAINING: list[Verb] = [embed, train, pretrain, weights]
 EXPERIMENTS: list[Verb] = [demo, suite, report]
 LISTS: list[Verb] = [presets, methods, split]
+SHELL: list[Verb] = [completion, doctor]
 DATA: list[Verb] = [fetch, check]
 
-for verb in (*TRIAGE, *WORKBENCH, *TRAINING, *EXPERIMENTS, *LISTS):
+for verb in (*TRIAGE, *WORKBENCH, *TRAINING, *EXPERIMENTS, *LISTS, *SHELL):
     app.command(verb, help_format="markdown")
 for verb in DATA:
     data.command(verb, help_format="markdown")
