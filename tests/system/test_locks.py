@@ -92,4 +92,4 @@ def test_a_file_that_is_being_written_is_kept_and_one_that_was_goes(tmp_path: Pa
 
 def test_locks_are_taken_in_one_module(project: Path) -> None:
     users = [p.name for p in (project / "src").rglob("*.py") if "fcntl" in p.read_text()]
-    assert users == ["locks.py"]
+    assert users == ["posix.py"]

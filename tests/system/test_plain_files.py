@@ -96,6 +96,7 @@ OURS = {
     "slurm_launcher.py": 4,  # the queue of a command of ours
     "background_refit.py": 1,  # lines of a process of ours
     "label.py": 1,  # a browser
+    "bundle_zip.py": 1,  # an entry of a file that was opened
 }
 """Places that open a file or read JSON by other means than ours, and why they may."""
 

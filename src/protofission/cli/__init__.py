@@ -13,6 +13,7 @@ from collections.abc import Callable
 from cyclopts import App, CycloptsError
 
 from protofission import __version__
+from protofission.cli.bundle_verbs import pack, push
 from protofission.cli.data_verbs import check, fetch, split
 from protofission.cli.demo_verb import demo
 from protofission.cli.embed_verb import embed
@@ -26,6 +27,7 @@ from protofission.cli.refusals import (
     refuse,
 )
 from protofission.cli.serve_verb import serve
+from protofission.cli.shell_verbs import completion, doctor
 from protofission.cli.suite_verbs import report, suite
 from protofission.cli.training_verbs import pretrain, train, weights
 from protofission.cli.triage_verbs import drift, export, fit, predict, show
@@ -42,21 +44,23 @@ app = App(
     help="Semi-supervised learning on pools that hold strangers, by Prototype Fission.",
     help_epilogue="Start with: protofission demo",
     version=__version__,
+    help_format="plaintext",  # the list of verbs has no markup, whose parser takes long to import
     suppress_keyboard_interrupt=False,
 )
 data = App(name="data", help="Download data sets, and look at folders of images.")
 
-TRIAGE: list[Verb] = [fit, predict, serve, show, drift, export]
+TRIAGE: list[Verb] = [fit, predict, serve, show, drift, export, pack, push]
 WORKBENCH: list[Verb] = [label, next_, labels]
 TRAINING: list[Verb] = [embed, train, pretrain, weights]
 EXPERIMENTS: list[Verb] = [demo, suite, report]
 LISTS: list[Verb] = [presets, methods, split]
+SHELL: list[Verb] = [completion, doctor]
 DATA: list[Verb] = [fetch, check]
 
-for verb in (*TRIAGE, *WORKBENCH, *TRAINING, *EXPERIMENTS, *LISTS):
-    app.command(verb)
+for verb in (*TRIAGE, *WORKBENCH, *TRAINING, *EXPERIMENTS, *LISTS, *SHELL):
+    app.command(verb, help_format="markdown")
 for verb in DATA:
-    data.command(verb)
+    data.command(verb, help_format="markdown")
 app.command(data)
 
 

@@ -44,6 +44,22 @@ Flag = Annotated[bool, Parameter(negative="")]
 Names = Annotated[
     tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)
 ]
+Model = Annotated[
+    Path,
+    Parameter(
+        help="A model: the folder that `protofission fit` writes, a .zip of `protofission pack`, "
+        "or hf://OWNER/NAME[@REVISION], which is downloaded."
+    ),
+]
+AllowDownload = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        show_default=False,
+        help="Download the model's encoder from the hub if it is not on this machine; by default "
+        "nothing is downloaded.",
+    ),
+]
 Images = Annotated[tuple[Path, ...], Parameter(negative="")]
 Set = Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)]
 Out = Annotated[Path, Parameter(name=["--out", "-o"], validator=in_a_folder)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from protofission.cli.arguments import OptionalOut, OptionalPath, Set, Whole
+from protofission.cli.json_results import Json, gives_json
 from protofission.core.errors import printable
 
 
-def fetch(name: str, /, *, folder: OptionalPath = None) -> None:
+@gives_json("data fetch")
+def fetch(name: str, /, *, folder: OptionalPath = None, json: Json = False) -> dict[str, Any]:
     """Download a data set and verify it; goes on where it was interrupted.
 
     For example:
@@ -37,15 +41,18 @@ def fetch(name: str, /, *, folder: OptionalPath = None) -> None:
 
         place, downloaded = fetch_files(name, folder, show)
     print(f"{name} {'is now' if downloaded else 'was already'} in {place}, verified.")
+    return {"name": name, "folder": place, "downloaded": downloaded}
 
 
+@gives_json("data check", quiet=True)
 def check(
     folder: Path,
     pool: OptionalPath = None,
     /,
     *,
     size: Whole = 64,
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Read a folder or list of images; report bad files, duplicates and overlaps.
 
     For example:
@@ -67,14 +74,19 @@ def check(
 
     images, report = load_folder(folder, size)
     print("\n".join(report.lines()))
+    found: dict[str, Any] = {"folder": asdict(report), "pool": None, "in_both": []}
     if pool is not None:
         others, report = load_folder(pool, size, unlabeled=True)
         print("\n".join(report.lines()))
+        found["pool"] = asdict(report)
         for overlap in overlaps(images, others):
             here, there = images.paths[overlap.first], others.paths[overlap.second]
             print(f"{printable(here)} is in the pool too: {printable(there)}")
+            found["in_both"].append([here, there])
+    return found
 
 
+@gives_json("split", quiet=True)
 def split(
     name: str,
     /,
@@ -83,7 +95,8 @@ def split(
     folder: OptionalPath = None,
     set_: Set = (),
     out: OptionalOut = None,
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Show a named split of a data set, write it to a file, or verify such a file.
 
     For example:
@@ -123,3 +136,4 @@ def split(
     if out is not None:
         write_split(found, out)
         print(f"Written to {out}.")
+    return {**found.manifest(), "out": out}

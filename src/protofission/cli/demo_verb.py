@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from protofission import __version__
 from protofission.cli.arguments import Names, Out, Set, Whole, command_line, command_text, program
+from protofission.cli.json_results import Json, gives_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +26,7 @@ DemoMethods = Annotated[
 ]
 
 
+@gives_json("demo")
 def demo(
     *,
     out: Out = Path("demo"),
@@ -33,7 +35,8 @@ def demo(
     methods: DemoMethods = (),
     preset: str = "digits",
     set_: Set = (),
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Train on scikit-learn's digits, 0-4 known and 5-9 strangers, and show the results.
 
     Pretrains a small backbone, trains ORCA and FixMatch-Sigmoid, each without and with prototype
@@ -69,6 +72,16 @@ def demo(
     jobs = plan_demo(out / "runs", methods or DEFAULT_METHODS, preset, set_, seeds, first_seed)
     data = run_demo(jobs, out / "report.html", command_line(), console)
     fit_demo_model(jobs, data, out, console)
+    runs = [
+        {
+            "method": job.experiment.name,
+            "seed": job.experiment.seed,
+            "run": job.folder.path,
+            "metrics": job.folder.plain("metrics"),
+        }
+        for job in jobs
+    ]
+    return {"page": out / "report.html", "model": out / "model", "runs": runs}
 
 
 def fit_demo_model(jobs: Sequence[DemoRun], data: Data, out: Path, console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from cyclopts import Parameter
 
@@ -17,6 +18,7 @@ from protofission.cli.arguments import (
     Set,
     Whole,
 )
+from protofission.cli.json_results import Json, gives_json
 
 
 @Parameter(name="*")
@@ -37,6 +39,7 @@ class ViewVersions:
 DEFAULT_VERSIONS = ViewVersions()
 
 
+@gives_json("embed")
 def embed(
     data: str,
     /,
@@ -53,7 +56,8 @@ def embed(
     shard: OptionalWhole = None,
     accelerator: Accelerator = "auto",
     set_: Set = (),
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Compute the features of images and of their augmented views, once, into a store.
 
     Any method then trains on the store in minutes. Stopped or killed, it goes on with the same
@@ -103,11 +107,8 @@ def embed(
     from protofission.training.encoder_choice import choose_encoder
     from protofission.training.run_console import show_embedding
 
-    show_embedding(
-        data,
-        choose_encoder(encoder, quality, set_),
-        out,
-        Console(),
+    store = show_embedding(
+        *(data, choose_encoder(encoder, quality, set_), out, Console()),
         ViewCounts(versions.plain, versions.weak, versions.strong, versions.simclr),
         views=views,
         folder=folder,
@@ -117,3 +118,5 @@ def embed(
         on=on,
         shard=shard,
     )
+    images = sum(part.rows for part in store.plan.parts.values())
+    return {"store": store.folder, "images": images, "encoder": store.plan.encoder}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from protofission.cli.arguments import Flag, OptionalPath, Out
+from protofission.cli.json_results import Json, gives_json
 from protofission.core.errors import printable
 
 ExportName = Literal["folders", "list", "csv", "parquet", "coco", "hugging-face", "label-studio"]
 OptionalExport = Annotated[ExportName | None, Parameter(show_default=False)]
 
 
+@gives_json("labels")
 def labels(
     model: Path,
     /,
@@ -25,7 +28,8 @@ def labels(
     labeled: OptionalPath = None,
     pool: OptionalPath = None,
     skip_missing: Flag = False,
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Export the labels of a model's images, as they stand in its workbench.
 
     Your images are never moved or changed: folders hold copies. The export is there whole or not
@@ -80,12 +84,7 @@ def labels(
     try:
         with progress_bar(console, "exporting") as progress:
             done = export_images(
-                images,
-                out,
-                name,
-                paths=paths,
-                skip_missing=skip_missing,
-                progress=progress,
+                *(images, out, name), paths=paths, skip_missing=skip_missing, progress=progress
             )
     except MissingImagesError as error:
         for file in error.missing:
@@ -94,3 +93,4 @@ def labels(
     for file in done.left_out if EXPORTS[name].reads else ():
         print(printable(file))
     print(done.sentence())
+    return {"format": name, **asdict(done)}

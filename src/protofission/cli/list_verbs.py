@@ -6,11 +6,14 @@ import shutil
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from protofission.cli.json_results import Json, gives_json
+
 if TYPE_CHECKING:
     from protofission.methods import Method
 
 
-def presets() -> None:
+@gives_json("presets", quiet=True)
+def presets(*, json: Json = False) -> dict[str, Any]:
     """List the named experiments.
 
     For example:
@@ -23,9 +26,18 @@ def presets() -> None:
     for name in PRESETS:
         print(name, "" if preset_for_cpu(name) == name else "(wants a GPU)")
         print(textwrap.indent(textwrap.fill(summary(name), 74), "    "))
+    return {
+        "presets": [
+            {"name": name, "summary": summary(name), "wants_gpu": preset_for_cpu(name) != name}
+            for name in PRESETS
+        ]
+    }
 
 
-def methods(name: str | None = None, /, *, preset: str = "digits") -> None:
+@gives_json("methods", quiet=True)
+def methods(
+    name: str | None = None, /, *, preset: str = "digits", json: Json = False
+) -> dict[str, Any]:
     """List the methods, or all options of one with their values.
 
     For example:
@@ -54,13 +66,24 @@ def methods(name: str | None = None, /, *, preset: str = "digits") -> None:
                     subsequent_indent=" " * (width + 2),
                 )
             )
-        return
-    for key, option in options(experiment(preset, name)).items():
+        return {
+            "methods": [
+                {"name": known, "summary": method_summary(method)}
+                for known, method in METHODS.items()
+            ]
+        }
+    found = options(experiment(preset, name))
+    for key, option in found.items():
         print(f"{key} = {option.value}")
         if option.meaning:
             print(
                 textwrap.fill(option.meaning, 78, initial_indent="    ", subsequent_indent="    ")
             )
+    values = [
+        {"key": key, "value": str(option.value), "meaning": option.meaning}
+        for key, option in found.items()
+    ]
+    return {"method": name, "preset": preset, "options": values}
 
 
 def method_summary(method: Method[Any]) -> str:

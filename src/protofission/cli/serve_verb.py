@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from protofission.cli.arguments import Flag, OptionalPath, OptionalWhole, Whole
+from protofission.cli.arguments import (
+    AllowDownload,
+    Flag,
+    Model,
+    OptionalPath,
+    OptionalWhole,
+    Whole,
+)
 
 TOKEN_VARIABLE = "PROTOFISSION_TOKEN"
 HostNames = Annotated[
@@ -42,7 +48,7 @@ DEFAULT_LIMITS = ServeLimits()
 
 
 def serve(
-    model: Path,
+    model: Model,
     /,
     *,
     port: Whole = 8000,
@@ -51,7 +57,7 @@ def serve(
     host_name: HostNames = (),
     token_file: OptionalPath = None,
     limits: ServeLimits = DEFAULT_LIMITS,
-    allow_download: Flag = False,
+    allow_download: AllowDownload = False,
 ) -> None:
     """Serve predictions by HTTP: POST /predict, GET /model, /health, /metrics, /openapi.json.
 
@@ -68,8 +74,6 @@ def serve(
 
     Parameters
     ----------
-    model
-        The folder of a model, as `protofission fit` writes it.
     port
         Port to listen at; 0 takes a free one.
     host
@@ -81,9 +85,6 @@ def serve(
     token_file
         File with a token that requests then need, as Authorization: Bearer TOKEN; by default the
         variable PROTOFISSION_TOKEN, if it is set.
-    allow_download
-        Download the model's encoder from the hub if it is not on this machine; by default nothing
-        is downloaded.
     """
     from protofission.web.serve.options import MEGA, ServeOptions, read_token
     from protofission.web.serve.start import serve as run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -18,6 +18,10 @@ from protofission.cli.arguments import (
     Whole,
     command_line,
 )
+from protofission.cli.json_results import Json, gives_json
+
+if TYPE_CHECKING:
+    from protofission.experiments.suite import Run
 
 
 @Parameter(name="*")
@@ -56,7 +60,10 @@ class SuiteOptions:
 DEFAULT_OPTIONS = SuiteOptions()
 
 
-def suite(name: str, /, *, options: SuiteOptions = DEFAULT_OPTIONS) -> None:
+@gives_json("suite")
+def suite(
+    name: str, /, *, options: SuiteOptions = DEFAULT_OPTIONS, json: Json = False
+) -> dict[str, Any]:
     """Run a grid of experiments side by side, and put its tables and figures on one page.
 
     table1, ablation, mismatch, subclasses and readings are the paper's tables, its figures and its
@@ -101,12 +108,29 @@ def suite(name: str, /, *, options: SuiteOptions = DEFAULT_OPTIONS) -> None:
     else:
         launcher = None if options.on == "local" else find_launcher(options.on, options.workers)
         show_suite(plan, options.only, workers, command_line(), Console(), launcher)
+    report = None if options.dry_run else plan.report
+    return {"report": report, "runs": [_run_state(run) for run in plan.runs_of(options.only)]}
 
 
+def _run_state(run: Run) -> dict[str, Any]:
+    finished = run.folder.finished
+    return {
+        "row": run.case.row,
+        "panel": run.case.panel,
+        "x": run.case.x,
+        "seed": run.seed,
+        "run": run.folder.path,
+        "finished": finished,
+        "metrics": run.folder.plain("metrics") if finished else None,
+    }
+
+
+@gives_json("report")
 def report(
     *runs: Path,
     out: Out = Path("report"),
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Put runs that were made one by one into tables and figures, as a suite does.
 
     For example:
@@ -130,3 +154,4 @@ def report(
     if unfinished:
         print(f"{unfinished} of {len(found)} runs are not finished, and so not in the tables.")
     print(f"Written: {written[-1]}, and {len(written) - 1} tables and figures beside it.")
+    return {"page": written[-1], "written": written, "runs": [_run_state(run) for run in found]}

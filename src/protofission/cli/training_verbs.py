@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
@@ -21,11 +21,13 @@ from protofission.cli.arguments import (
     Set,
     Whole,
 )
+from protofission.cli.json_results import Json, gives_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from protofission.training.command import Command
+    from protofission.training.run_folder import RunFolder
 
 
 @Parameter(name="*")
@@ -56,6 +58,7 @@ class RunOptions:
     """Write curves for TensorBoard into the folder."""
 
 
+@gives_json("train")
 def train(
     method: str,
     /,
@@ -63,7 +66,8 @@ def train(
     preset: OptionalText = None,
     store: OptionalPath = None,
     run_options: RunOptions,
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Train a method, evaluate it, and write everything to one folder.
 
     A run that was stopped or killed goes on with --resume, and ends in the same bits as one that
@@ -94,10 +98,13 @@ def train(
 
     named = preset or usual_preset(store)
     data = () if store is None else (f"data.store={store}",)
-    run_training(method, named, replace(run_options, set_=(*data, *run_options.set_)))
+    return run_training(method, named, replace(run_options, set_=(*data, *run_options.set_)))
 
 
-def pretrain(*, preset: str = "cpu/cifar10", run_options: RunOptions) -> None:
+@gives_json("pretrain")
+def pretrain(
+    *, preset: str = "cpu/cifar10", run_options: RunOptions, json: Json = False
+) -> dict[str, Any]:
     """Pretrain a backbone by SimCLR, without labels; labels only measure its accuracy.
 
     The folder is then the start of other runs: --set backbone.weights=FOLDER. The accuracy of the
@@ -116,11 +123,11 @@ def pretrain(*, preset: str = "cpu/cifar10", run_options: RunOptions) -> None:
     preset
         The named experiment to start from; `protofission presets` lists them.
     """
-    run_training("simclr", preset, run_options)
+    return run_training("simclr", preset, run_options)
 
 
-def run_training(method: str, preset: str, run_options: RunOptions) -> None:
-    """Refuse what can be refused, start the processes, train."""
+def run_training(method: str, preset: str, run_options: RunOptions) -> dict[str, Any]:
+    """Refuse what can be refused, start the processes, train; return the run and its metrics."""
     from rich.console import Console
 
     from protofission.system.distributed import launch_processes
@@ -140,7 +147,7 @@ def run_training(method: str, preset: str, run_options: RunOptions) -> None:
     tracker = Tracker(folder) if run_options.track else None
     if run_options.on != "local":
         _train_elsewhere(command, run_options, console)
-        return
+        return _run_result(folder)
     if run_options.processes * run_options.nodes > 1 or "LOCAL_RANK" in os.environ:
         # One that waits for the others' gradients would not hear of the signal.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -164,6 +171,11 @@ def run_training(method: str, preset: str, run_options: RunOptions) -> None:
         tracker=tracker,
         command=command,
     )
+    return _run_result(folder) if processes.first else {}
+
+
+def _run_result(folder: RunFolder) -> dict[str, Any]:
+    return {"run": folder.path, "metrics": folder.plain("metrics")}
 
 
 def _train_elsewhere(command: Command, options: RunOptions, console: Console) -> None:
@@ -190,6 +202,7 @@ def _train_elsewhere(command: Command, options: RunOptions, console: Console) ->
     show_run_elsewhere(work, launcher, experiment, console)
 
 
+@gives_json("weights", quiet=True)
 def weights(
     source: str | None = None,
     /,
@@ -198,7 +211,8 @@ def weights(
     channels: Whole = 3,
     set_: Set = (),
     out: OptionalOut = None,
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """List the packaged weights, compare a checkpoint with a backbone, or pack a run's backbone.
 
     For example:
@@ -233,11 +247,13 @@ def weights(
                 f"{name}: {card['method']} on {card['dataset']}, {card['steps']} steps, "
                 f"neighbors' accuracy {card['metrics']['neighbours']:.1%}"
             )
-    elif out is not None:
+        return {"weights": [{"name": name, "card": card} for name, card in cards().items()]}
+    if out is not None:
         write_backbone(RunFolder(Path(source)), out)
         print(f"Written to {out}, {out.stat().st_size / 1e6:.1f} MB.")
-    else:
-        spec = override_all(find_backbone(backbone), set_)
-        fit = compare(spec.build(channels, step_rng(0, 0, "backbone")), source)
-        print("\n".join(fit.lines()))
-        print(f"It {'fits' if fit.whole else 'does not fit'} {backbone}.")
+        return {"out": out, "bytes": out.stat().st_size}
+    spec = override_all(find_backbone(backbone), set_)
+    fit = compare(spec.build(channels, step_rng(0, 0, "backbone")), source)
+    print("\n".join(fit.lines()))
+    print(f"It {'fits' if fit.whole else 'does not fit'} {backbone}.")
+    return {"backbone": backbone, "fits": fit.whole, **asdict(fit)}

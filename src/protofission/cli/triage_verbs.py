@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from protofission.cli.arguments import (
+    AllowDownload,
     Flag,
     Images,
+    Model,
     NumberOrAuto,
     On,
     OptionalOut,
@@ -25,12 +29,26 @@ from protofission.cli.arguments import (
     Whole,
     command_line,
 )
+from protofission.cli.json_results import Json, gives_json
 from protofission.core.errors import InputError, printable
 
+if TYPE_CHECKING:
+    from protofission.triage.bundle import Bundle
+
 All = Annotated[bool, Parameter(name="--all", negative="")]
+NoFeatures = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        show_default=False,
+        help="Do not keep features and the list of images, which the workbench needs, in the "
+        "model.",
+    ),
+]
 OptionalFormat = Annotated[Literal["csv", "jsonl", "parquet"] | None, Parameter(show_default=False)]
 
 
+@gives_json("fit")
 def fit(
     labeled: Path,
     unlabeled: Path,
@@ -47,9 +65,10 @@ def fit(
     seed: Whole = 0,
     processes: OptionalWhole = None,
     on: On = "local",
-    no_features: Flag = False,
+    no_features: NoFeatures = False,
     set_: Set = (),
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Fit a model to two folders; write it, a triage of the pool and a page.
 
     Checks the images, computes features once, trains models with and without the pool, keeps the
@@ -89,8 +108,6 @@ def fit(
         Number of processes that compute features; by default one per processor.
     on
         Machines that train the folds: local, ray, auto, ray://HOST:PORT, slurm or slurm:PARTITION.
-    no_features
-        Do not keep features and the list of images, which the workbench needs, in the model.
     set_
         option=value of the encoder, such as size=128; by default the images set the size.
     """
@@ -100,7 +117,7 @@ def fit(
     from protofission.triage.fit_options import FitOptions
 
     options = FitOptions(keep, discover, prototypes, folds, steps=steps, seed=seed)
-    fit_folders(
+    bundle = fit_folders(
         *(labeled, unlabeled, out, options),
         encoder=encoder,
         quality=quality,
@@ -111,10 +128,18 @@ def fit(
         console=Console(),
         command=command_line(),
     )
+    return _fit_result(out, bundle)
 
 
+def _fit_result(out: Path, bundle: Bundle) -> dict[str, Any]:
+    from protofission.triage.fit_files import PAGE
+
+    return {"model": out, "page": out / PAGE, **bundle_facts(bundle)}
+
+
+@gives_json("predict")
 def predict(
-    model: Path,
+    model: Model,
     images: Images,
     /,
     *,
@@ -123,9 +148,10 @@ def predict(
     processes: OptionalWhole = None,
     on: On = "local",
     shard: OptionalWhole = None,
-    allow_download: Flag = False,
+    allow_download: AllowDownload = False,
     force: Flag = False,
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Predict images: class, probability, sub-class, ID score, decision.
 
     Takes any number of files. One that cannot be read is a row with an error. With --out, a
@@ -141,8 +167,6 @@ def predict(
 
     Parameters
     ----------
-    model
-        The folder of a model, as `protofission fit` writes it.
     images
         Image files, folders, CSV or Parquet lists, or stores.
     out
@@ -155,9 +179,6 @@ def predict(
         Machines that predict: local, ray, auto, ray://HOST:PORT, slurm or slurm:PARTITION.
     shard
         Write a folder of shards, each with the rows of so many images, instead of a file.
-    allow_download
-        Download the model's encoder from the hub if it is not on this machine; by default nothing
-        is downloaded.
     force
         Write over a file that is there; by default a finished one is left, any other refused.
     """
@@ -172,6 +193,7 @@ def predict(
 
     console = Console(stderr=True)
     number = processors() if processes is None else processes
+    rows: list[dict[str, Any]] | None = None
     with progress_bar(console, "predicting") as progress:
         shown: Any = {"progress": progress, "say": partial(print_line, console)}
         shown |= {"allow_download": allow_download, "force": force}
@@ -180,21 +202,31 @@ def predict(
             shown |= {"launcher": launcher, "shard": shard}
             summary = predict_in_shards(model, images, place, format, **shown)
         elif out is None:
-            stream, download = sys.stdout.buffer, allow_download
+            stream = io.BytesIO() if json else sys.stdout.buffer
             summary = predict_to(
-                stream, model, images, format,
-                processes=number, progress=progress, allow_download=download,
+                stream, model, images, "jsonl" if json else format,
+                processes=number, progress=progress, allow_download=allow_download,
             )  # fmt: skip
+            rows = read_json_lines(stream.getvalue()) if isinstance(stream, io.BytesIO) else None
         else:
             summary = predict_images(model, images, out, format, processes=number, **shown)
     print_line(console if out is None else Console(), summary.sentence())
+    return {"out": out, **asdict(summary), "images": rows}
+
+
+def read_json_lines(content: bytes) -> list[dict[str, Any]]:
+    """Parse the lines that a prediction wrote."""
+    from protofission.system.json_files import parse_json
+
+    return [parse_json(line) for line in content.splitlines()]
 
 
 def _need_out() -> Path:
     raise InputError("--on and --shard write files: name one with --out, or a folder of shards.")
 
 
-def show(model: Path, /, *, all_: All = False) -> None:
+@gives_json("show", quiet=True)
+def show(model: Model, /, *, all_: All = False, json: Json = False) -> dict[str, Any]:
     """Print the card of a model on one screen: its classes, accuracy and training.
 
     For example:
@@ -204,8 +236,6 @@ def show(model: Path, /, *, all_: All = False) -> None:
 
     Parameters
     ----------
-    model
-        The folder of a model, as `protofission fit` writes it.
     all_
         Print the whole card, with every class.
     """
@@ -213,17 +243,20 @@ def show(model: Path, /, *, all_: All = False) -> None:
 
     bundle = load(model)
     _print_wrapped(bundle.card_lines() if all_ else bundle.card_screen())
+    return {"model": model, **bundle_facts(bundle)}
 
 
+@gives_json("drift", quiet=True)
 def drift(
-    model: Path,
+    model: Model,
     images: Images,
     /,
     *,
     processes: OptionalWhole = None,
-    allow_download: Flag = False,
+    allow_download: AllowDownload = False,
     all_: All = False,
-) -> None:
+    json: Json = False,
+) -> dict[str, Any]:
     """Compare new images with those that a model was calibrated on, on one screen.
 
     For example:
@@ -233,15 +266,10 @@ def drift(
 
     Parameters
     ----------
-    model
-        The folder of a model, as `protofission fit` writes it.
     images
         Image files, folders, CSV or Parquet lists, or stores.
     processes
         Number of processes; by default one per processor.
-    allow_download
-        Download the model's encoder from the hub if it is not on this machine; by default nothing
-        is downloaded.
     all_
         List every class, in the model's order; by default those that changed most.
     """
@@ -260,16 +288,19 @@ def drift(
             allow_download=allow_download,
         )
     _print_wrapped(found.lines() if all_ else found.screen())
+    return asdict(found)
 
 
+@gives_json("export")
 def export(
-    model: Path,
+    model: Model,
     file: Path,
     /,
     *,
     input: Literal["images", "features"] = "images",
-    allow_download: Flag = False,
-) -> None:
+    allow_download: AllowDownload = False,
+    json: Json = False,
+) -> dict[str, Any]:
     """Write a model to an ONNX file that needs neither torch nor protofission.
 
     Preprocessing, calibration and threshold are inside; the number of images is free.
@@ -281,21 +312,32 @@ def export(
 
     Parameters
     ----------
-    model
-        The folder of a model, as `protofission fit` writes it.
     file
         A new .onnx file.
     input
         Input of the file: images, or the encoder's features.
-    allow_download
-        Download the model's encoder from the hub if it is not on this machine; by default nothing
-        is downloaded.
     """
     from protofission.triage.bundle import load
     from protofission.triage.export import export as export_bundle
 
     export_bundle(load(model), file, input, allow_download=allow_download)
     print(f"The file: {printable(str(file))}")
+    return {"file": file, "bytes": file.stat().st_size, "input": input}
+
+
+def bundle_facts(bundle: Bundle) -> dict[str, Any]:
+    """The facts of a model that --json prints."""
+    return {
+        "made_by": bundle.version,
+        "fingerprint": bundle.fingerprint,
+        "classes": bundle.class_names,
+        "subclasses": dict(zip(bundle.class_names, bundle.subclass_names, strict=True)),
+        "clusters": bundle.cluster_names,
+        "encoder": {"source": bundle.encoder_spec.source, **bundle.encoder_facts},
+        "threshold": float(bundle.calibrated_model.threshold),
+        "temperature": float(bundle.calibrated_model.temperature),
+        "card": bundle.card,
+    }
 
 
 def _print_wrapped(lines: Sequence[str]) -> None:

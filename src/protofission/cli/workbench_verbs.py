@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from protofission.cli.arguments import Flag, OptionalOut, OptionalPath, Whole
+from protofission.cli.json_results import Json, gives_json
 from protofission.core.errors import printable
 
 
@@ -67,7 +69,16 @@ def label(
     )
 
 
-def next_(model: Path, /, *, n: Whole = 50, out: OptionalOut = None, force: Flag = False) -> None:
+@gives_json("next")
+def next_(
+    model: Path,
+    /,
+    *,
+    n: Whole = 50,
+    out: OptionalOut = None,
+    force: Flag = False,
+    json: Json = False,
+) -> dict[str, Any]:
     """Choose the images of the pool that are most worth a label, with a suggestion each.
 
     Uncertain, typical and different ones, the most useful first; of near-duplicates one. Images
@@ -91,17 +102,21 @@ def next_(model: Path, /, *, n: Whole = 50, out: OptionalOut = None, force: Flag
     force
         Write over a file that is there.
     """
-    from protofission.triage.workbench.next_table import next_table, write_next
+    from protofission.triage.workbench.next_table import next_rows, next_table, write_next
 
+    if json and out is None:
+        rows = next_rows(model, n)
+        return {"out": None, "number": len(rows), "images": [row._asdict() for row in rows]}
     if out is None:
         table = next_table(model, n)
         sys.stdout.buffer.write(table)
         number = table.count(b"\n") - 1  # names have no line breaks: they are escaped
         if number < n:
             print(f"{_images_to_label(number, n)}.", file=sys.stderr)
-        return
+        return {}
     number = write_next(model, n, out, force=force)
     print(f"{_images_to_label(number, n)}: {printable(str(out))}")
+    return {"out": out, "number": number, "images": None}
 
 
 def _images_to_label(number: int, wanted: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from protofission.core.errors import InputError
 from protofission.system.partial_files import clear_partial
 from protofission.system.plain_files import APPENDED, open_plain
+from protofission.system.posix import lock_file
 
 LOCK_FILE = ".lock"
 """The file of a folder's lock; it stays, empty, when the lock is released."""
@@ -36,7 +36,7 @@ def open_locked(path: Path, flags: int = APPENDED, *, wait: bool = False) -> Fil
             path.parent.mkdir(parents=True, exist_ok=True)
         file = open_plain(path, flags)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            lock_file(file, wait=wait)
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file
         except FileNotFoundError:  # deleted meanwhile

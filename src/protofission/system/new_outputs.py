@@ -14,6 +14,7 @@ from pathlib import Path
 from protofission.core.errors import printable, require
 from protofission.system.locks import LOCK_FILE, open_locked
 from protofission.system.partial_files import is_partial, partial_path
+from protofission.system.posix import NO_LINK
 from protofission.system.whole_files import whole_file
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -73,7 +74,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     check_new(path)
     for left in filter(is_partial, path.parent.glob(f".{glob.escape(path.name)}.*")):
-        with suppress(OSError), open_locked(left / LOCK_FILE, os.O_RDWR | os.O_NOFOLLOW):
+        with suppress(OSError), open_locked(left / LOCK_FILE, os.O_RDWR | NO_LINK):
             shutil.rmtree(left, ignore_errors=True)
     partial = partial_path(path)
     try:

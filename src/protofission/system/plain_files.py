@@ -13,7 +13,9 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import overload
 
-APPENDED = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+from protofission.system.posix import NO_LINK, NO_WAIT
+
+APPENDED = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK
 """Flags to open a lock, or a file to append to: never through a link."""
 FILE_KINDS = {
     stat.S_IFIFO: "a pipe",
@@ -41,7 +43,7 @@ def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> BufferedReader | F
     # A pipe that nobody writes to is opened at once, and only then looked at: nothing can be put
     # in the file's place in between.
     try:
-        handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+        handle = os.open(path, flags | NO_WAIT, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP and os.path.islink(path):
             raise _not_plain(path, os.lstat(path).st_mode) from None

@@ -24,9 +24,11 @@ from protofission.system.whole_files import whole_file
 from protofission.triage.bundle_card import card_lines, card_screen, numbered_subclasses
 from protofission.triage.bundle_files import (
     MANIFEST,
+    ReadFile,
     check_destination,
     check_numbers,
     contents,
+    folder_reader,
     read_manifest,
     read_parts,
     seal_manifest,
@@ -37,7 +39,10 @@ from protofission.triage.bundle_manifest import (
     SingleManifest,
     manifest_of,
 )
+from protofission.triage.bundle_zip import is_zip, write_zip, zip_reader
 from protofission.triage.calibrated_model import JUDGED_AT_ONCE, CalibratedModel, Verdicts, judge
+from protofission.triage.hub import PushedModel, push_to_hub
+from protofission.triage.model_source import find_model
 from protofission.triage.workbench.versions import bundle_folder, current_version
 
 
@@ -123,7 +128,7 @@ class Bundle:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the whole content."""
-        return sha256_hex(self._manifest(contents(self.calibrated_model, self.calibration)))
+        return sha256_hex(self.files()[MANIFEST])
 
     def encoder(
         self, device: torch.device | None = None, *, allow_download: bool = False
@@ -168,19 +173,26 @@ class Bundle:
         )
         return Verdicts(*(column.cpu() for column in found))
 
-    def save(self, folder: Path | str) -> None:
-        """Write the folder: a new or empty one, or that of another bundle, which is replaced.
-
-        If this is killed, the folder holds what it did before, or is refused as unfinished.
-        """
-        folder = path_of(folder)
+    def files(self) -> dict[str, bytes]:
+        """The content of the bundle's files by name, bundle.json first."""
         parts = contents(self.calibrated_model, self.calibration)
-        manifest = self._manifest(parts)
+        return {MANIFEST: self._manifest(parts), **parts}
+
+    def save(self, out: Path | str) -> None:
+        """Write a folder or a .zip file: a new one, or that of another bundle, which is replaced.
+
+        The bytes of a .zip depend on the bundle alone. If this is killed, the file or folder holds
+        what it did before, or the folder is refused as unfinished.
+        """
+        folder, files = path_of(out), self.files()
+        if is_zip(folder):
+            write_zip(folder, files)
+            return
         check_destination(folder)
         try:
-            with folder_lock(folder), ExitStack() as files:
-                for name, content in ((MANIFEST, manifest), *parts.items()):
-                    files.enter_context(whole_file(folder / name)).write_bytes(content)
+            with folder_lock(folder), ExitStack() as written:
+                for name, content in files.items():
+                    written.enter_context(whole_file(folder / name)).write_bytes(content)
                 # Files take their names when the stack is left, the last first, MANIFEST last.
                 (folder / MANIFEST).unlink(missing_ok=True)
         except OSError as error:
@@ -190,13 +202,20 @@ class Bundle:
             ) from None
 
     @staticmethod
-    def load(folder: Path | str) -> Bundle:
-        """Load the bundle of a folder.
+    def load(source: Path | str) -> Bundle:
+        """Load the bundle of a folder, a .zip file or a model of the hub.
+
+        Args:
+            source: a path, or hf://OWNER/NAME or hf://OWNER/NAME@REVISION, which is downloaded if
+                it was not before.
 
         Raises:
             InputError: there is none, or not all of it is as it was saved.
         """
-        folder = path_of(folder)
+        folder = find_model(source)
+        if is_zip(folder):
+            with zip_reader(folder) as read:
+                return read_bundle(read, printable(str(folder)))
         while True:
             found_at = bundle_folder(folder), current_version(folder)
             try:
@@ -204,6 +223,17 @@ class Bundle:
             except InputError:
                 if found_at == (bundle_folder(folder), current_version(folder)):
                     raise  # otherwise another version took its place meanwhile
+
+    def push_to_hub(
+        self,
+        address: str,
+        *,
+        public: bool = False,
+        license: str | None = None,
+        message: str | None = None,
+    ) -> PushedModel:
+        """Upload the bundle to the hub with a card, as `protofission.triage.hub.push_to_hub`."""
+        return push_to_hub(self, address, public=public, license=license, message=message)
 
     def card_lines(self) -> list[str]:
         """The card as lines of text, with the facts of the model and its classes."""
@@ -248,20 +278,29 @@ def _load(folder: Path, shown: str) -> Bundle:
             if begun
             else f"{shown} holds no bundle: give a folder that protofission fit wrote."
         )
+    return read_bundle(folder_reader(folder), shown)
+
+
+def read_bundle(read: ReadFile, shown: str) -> Bundle:
+    """Read a bundle by its files.
+
+    Args:
+        shown: name of their place in a refusal.
+    """
     try:
-        manifest = read_manifest(folder)
+        manifest = read_manifest(read)
         if not isinstance(manifest, int):
-            return _read_bundle(manifest, folder)
+            return _read_bundle(manifest, read)
     except InputError as wrong:
         raise InputError(
             f"{shown} was edited or is damaged ({str(wrong).rstrip('.')}): fit the model "
-            "again, or take another copy of the folder."
+            "again, or take another copy of it."
         ) from None
     raise InputError(f"{shown} was made by a newer protofission (format {manifest}): update.")
 
 
-def _read_bundle(manifest: Manifest | SingleManifest, folder: Path) -> Bundle:
-    calibrated_model, scores = read_parts(folder, manifest)
+def _read_bundle(manifest: Manifest | SingleManifest, read: ReadFile) -> Bundle:
+    calibrated_model, scores = read_parts(read, manifest)
     return Bundle(
         calibrated_model,
         manifest.class_names,

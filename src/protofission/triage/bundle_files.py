@@ -1,9 +1,13 @@
-"""The files of a bundle: their content, and a strict reader that runs no code from them."""
+"""The files of a bundle: their content, and a strict reader that runs no code from them.
+
+They lie in a folder, in a .zip file or on the hub; a `ReadFile` reads one of them by its name.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,14 @@ from protofission.triage.calibrated_model import CalibratedModel
 MANIFEST = "bundle.json"
 MOST_BUNDLE_MANIFEST_BYTES = 2**26
 """Largest size of bundle.json."""
+MOST_CALIBRATION_BYTES = 2**28
+"""Largest size of the file of held-out scores."""
+
+ReadFile = Callable[[str, int], bytes]
+"""Reads a file of a bundle: its name, and the most bytes that it may have.
+
+It raises an InputError that says of the file why it cannot be read.
+"""
 
 
 def contents(calibrated_model: CalibratedModel, scores: NDArray[np.float32]) -> dict[str, bytes]:
@@ -50,9 +62,14 @@ def contents(calibrated_model: CalibratedModel, scores: NDArray[np.float32]) -> 
     }
 
 
-def read_manifest(folder: Path) -> Manifest | SingleManifest | int:
+def folder_reader(folder: Path) -> ReadFile:
+    """The reader of a bundle's folder."""
+    return lambda name, most: _read(folder / name, most)
+
+
+def read_manifest(read: ReadFile) -> Manifest | SingleManifest | int:
     """Read bundle.json; return its format instead, if that is a newer one."""
-    content = parse_json(_read(folder / MANIFEST, MOST_BUNDLE_MANIFEST_BYTES))
+    content = parse_json(read(MANIFEST, MOST_BUNDLE_MANIFEST_BYTES))
     made_as = content.get("format") if isinstance(content, dict) else None
     if isinstance(made_as, int) and made_as > FORMAT:
         return made_as
@@ -77,10 +94,11 @@ def _seal(content: Any) -> str:
 
 
 def read_parts(
-    folder: Path, manifest: Manifest | SingleManifest
+    read: ReadFile, manifest: Manifest | SingleManifest
 ) -> tuple[CalibratedModel, NDArray[np.float32]]:
     """Read the calibrated model and the held-out scores, if their files are as they were saved."""
-    parts = {name: _read(folder / name) for name in BUNDLE_PARTS}
+    most = {MODEL: most_model_bytes(manifest), CALIBRATION: MOST_CALIBRATION_BYTES}
+    parts = {name: read(name, most[name]) for name in BUNDLE_PARTS}
     for name, content in parts.items():
         require(sha256_hex(content) == manifest.files[name], f"{name} is not as it was saved.")
     try:
@@ -94,6 +112,12 @@ def read_parts(
     calibrated_model = manifest.calibrated_model()
     calibrated_model.load_state_dict(tensors)
     return calibrated_model, _scores(parts[CALIBRATION])
+
+
+def most_model_bytes(manifest: Manifest | SingleManifest) -> int:
+    """Largest size of the file of tensors: their float32 numbers, and a header."""
+    shapes = manifest.shapes().values()
+    return sum(4 * math.prod(shape) for shape in shapes) + 1024 * (len(shapes) + 64)
 
 
 def _scores(content: bytes) -> NDArray[np.float32]:
@@ -142,7 +166,7 @@ def _is_bundle(folder: Path) -> bool:
     return isinstance(content, dict) and {"format", "protofission", "files"} <= set(content)
 
 
-def _read(path: Path, most: int | None = None) -> bytes:
+def _read(path: Path, most: int) -> bytes:
     try:
         return read_plain(path, most)
     except FileNotFoundError:

@@ -107,7 +107,7 @@ class KeptImages:
         try:
             content = parse_json(read_plain(path, MOST_IMAGES_FILE_BYTES))
             return as_type(content, KeptImages, "", nan=True)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # a .zip is no folder
             raise not_kept(model) from None
         except OSError as error:
             why = error.strerror or str(error)
@@ -123,7 +123,8 @@ def not_kept(model: Path) -> InputError:
     """The refusal of a model that does not keep its features and images."""
     return InputError(
         f"{printable(str(model))} does not keep its features and list of images, as models of an "
-        "older protofission or of --no-features: fit it again to open the workbench on it."
+        "older protofission, of --no-features or of `protofission pack`: give the folder that "
+        "`protofission fit` wrote, or fit it again, to open the workbench on it."
     )
 
 

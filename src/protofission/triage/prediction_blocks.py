@@ -33,6 +33,7 @@ from protofission.system.launch.launcher import Tell, Work
 from protofission.system.processors import processors
 from protofission.system.worker_processes import check_processes
 from protofission.triage.bundle import Bundle
+from protofission.triage.model_source import find_model
 from protofission.triage.prediction_inputs import (
     InputBlock,
     InputFile,
@@ -138,8 +139,8 @@ class Predictor:
     """
 
     def __init__(self, folder: Path, decoders: int, allow_download: bool = False) -> None:
-        self.folder, self.decoders = folder, decoders
-        self.bundle = Bundle.load(folder)
+        self.folder, self.decoders = find_model(folder), decoders
+        self.bundle = Bundle.load(self.folder)
         self.bundle.calibrated_model.settle()
         self.encoder: Encoder = self.bundle.encoder(allow_download=allow_download)
         self.names = Names(

@@ -33,6 +33,7 @@ from protofission.system.paths import path_of, paths_of
 from protofission.system.whole_files import write_whole
 from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import DECISIONS
+from protofission.triage.model_source import find_model
 from protofission.triage.predict import (
     PredictionSummary,
     check_apart,
@@ -182,7 +183,7 @@ def predict_in_shards(
         allow_download: workers get the encoder from the hub, where it is not on their machine.
         force: write over what is there.
     """
-    model, out = path_of(model), path_of(out)
+    model, out = find_model(model), path_of(out)
     sources = paths_of(images)
     require(
         shard is None or 1 <= shard <= MOST_SHARD,

@@ -51,7 +51,7 @@ def load_hub(
         unlabeled: ignore the labels.
         class_names: the classes in order; by default those of the data set.
     """
-    datasets = import_optional("datasets", "hf", "A Hugging Face data set")
+    datasets = import_optional("datasets", "hub", "A Hugging Face data set")
     home = Path(folder).expanduser().absolute()
     height, width = height_and_width(size)
     decoding, store = Decoding(height, width, channels), cache_for(home, cache)

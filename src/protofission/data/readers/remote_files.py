@@ -10,7 +10,7 @@ from protofission.core.errors import InputError, printable
 from protofission.data.readers.image_formats import RefusedError
 from protofission.system.optional_libraries import import_optional
 
-PROTOCOLS = {"s3": "s3", "gs": "gs", "hf": "hf-files"}
+PROTOCOLS = {"s3": "buckets", "gs": "buckets", "hf": "hub"}
 """Protocols, and the extras that install what they need."""
 _ADDRESS = re.compile(rf"({'|'.join(PROTOCOLS)}):/{{1,2}}(?=[^/])")
 

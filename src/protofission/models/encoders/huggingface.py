@@ -83,12 +83,12 @@ class Transformers:
 
     def fetch(self) -> None:
         """Download the model, if the source is a name on the hub."""
-        with _quiet(import_optional("transformers", "clip", "A transformers encoder")):
+        with _quiet(import_optional("transformers", "hub", "A transformers encoder")):
             find_model_folder(self.source, download=True)
 
     def load(self, device: torch.device | None = None) -> Encoder:
         """Load the encoder with its weights onto a device."""
-        library = import_optional("transformers", "clip", "A transformers encoder")
+        library = import_optional("transformers", "hub", "A transformers encoder")
         folder = find_model_folder(self.source)
         with _quiet(library), _offline():
             tower = _load_tower(library, folder, self)
@@ -271,7 +271,7 @@ def _quiet(library: Any) -> Iterator[None]:
 @contextmanager
 def _offline() -> Iterator[None]:
     """Keep the library from asking the hub."""
-    state = import_optional("huggingface_hub", "clip", "A transformers encoder").constants
+    state = import_optional("huggingface_hub", "hub", "A transformers encoder").constants
     before, state.HF_HUB_OFFLINE = state.HF_HUB_OFFLINE, True
     try:
         yield

@@ -43,7 +43,7 @@ def find_model_folder(source: str, *, download: bool = False) -> Path:
         not path.exists() and re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", source) is not None,
         f"{shown} is neither a folder nor a hub name: give a folder that save_pretrained wrote.",
     )
-    hub = import_optional("huggingface_hub", "clip", "A transformers encoder")
+    hub = import_optional("huggingface_hub", "hub", "A transformers encoder")
     try:
         found = hub.snapshot_download(
             source, allow_patterns=FILES, etag_timeout=PATIENCE, local_files_only=not download

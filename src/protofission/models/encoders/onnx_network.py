@@ -55,7 +55,7 @@ class Onnx:
 
     def load(self, device: torch.device | None = None) -> Encoder:
         """Load the encoder. Its network runs on the CPU; images and features are on `device`."""
-        runtime = import_optional("onnxruntime", "onnx", "An .onnx encoder")
+        runtime = import_optional("onnxruntime", "encoder", "An .onnx encoder")
         path = Path(self.source).expanduser()
         require(
             path.is_file(), f"{printable(self.source)} is no file: give one that ends in .onnx."

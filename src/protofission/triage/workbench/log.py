@@ -17,6 +17,7 @@ from typing import NamedTuple
 from protofission.core.errors import InputError, printable, require
 from protofission.system.locks import LOCK_FILE, open_locked
 from protofission.system.plain_files import open_plain
+from protofission.system.posix import NO_LINK
 from protofission.triage.workbench.actions import Action, action_text, parse_action
 
 WORKBENCH_FOLDER = "workbench"
@@ -255,7 +256,7 @@ def _lock_folder(folder: Path, model: Path) -> FileIO:
 def _check_plain(path: Path) -> None:
     """Refuse a link, a pipe or a device in the place of a file; one that is missing is fine."""
     with suppress(FileNotFoundError):
-        open_plain(path, os.O_RDONLY | os.O_NOFOLLOW).close()
+        open_plain(path, os.O_RDONLY | NO_LINK).close()
 
 
 def _number(connection: sqlite3.Connection, pragma: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +23,24 @@ from protofission.triage.workbench.next_labels import NextImage, Prospects, choo
 from protofission.triage.workbench.state import WorkbenchState
 from protofission.triage.workbench.workbench import Workbench
 
-NEXT_COLUMNS = ("path", "suggestion", "probability", "id_score", "reason")
+
+class NextRow(NamedTuple):
+    """An image to label next."""
+
+    path: str
+    suggestion: str
+    probability: float
+    id_score: float
+    reason: str
+
+
+NEXT_COLUMNS = NextRow._fields
 NONE_OF_THESE = "none of these"
 """The suggestion for an image that is probably of no known class."""
 
 
-def next_table(model: Path, number: int) -> bytes:
-    """A CSV file of the images to label next, by the model and the labels of its workbench.
+def next_rows(model: Path, number: int) -> list[NextRow]:
+    """The images to label next, by the model and the labels of its workbench.
 
     A workbench that is open may go on; no file of the model is changed.
 
@@ -40,7 +52,12 @@ def next_table(model: Path, number: int) -> bytes:
         state, material = workbench.now
     found, ids = next_images(state, material, number)
     names = [state.classes[own].name for own in ids]
-    lines = [_line(one, material, names) for one in found]
+    return [_row(one, material, names) for one in found]
+
+
+def next_table(model: Path, number: int) -> bytes:
+    """The CSV file of `next_rows`."""
+    lines = map(csv_line, next_rows(model, number))
     return header_of("csv", NEXT_COLUMNS) + "".join(lines).encode()
 
 
@@ -127,7 +144,8 @@ def whitened_units(material: Material) -> NDArray[np.float32]:
     return np.concatenate(parts)
 
 
-def _line(found: NextImage, material: Material, names: list[str]) -> str:
+def _row(found: NextImage, material: Material, names: list[str]) -> NextRow:
     suggestion = NONE_OF_THESE if found.suggestion == NONE else names[found.suggestion]
-    numbers = shortest_floats([found.probability, found.id_score])
-    return csv_line([material.paths[found.row], suggestion, *numbers, found.words(names)])
+    probability, score = shortest_floats([found.probability, found.id_score])
+    reason = found.words(names)
+    return NextRow(material.paths[found.row], suggestion, probability, score, reason)

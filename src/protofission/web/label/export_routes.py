@@ -17,6 +17,7 @@ from protofission.core.errors import printable, unknown
 from protofission.system.json_files import as_type
 from protofission.system.new_outputs import free_path
 from protofission.system.plain_files import open_plain
+from protofission.system.posix import NO_LINK
 from protofission.triage.workbench.exports import EXPORTS, MissingImagesError, export_images
 from protofission.triage.workbench.exports.export_format import PathStyle
 from protofission.triage.workbench.exports.labeled_images import LabelChoice, labeled_images
@@ -68,7 +69,7 @@ def export_routes(desk: Desk) -> APIRouter:
         if name not in {entry["name"] for entry in _done(folder)}:
             raise AnswerError(404, "There is no such export.")
         try:
-            file = open_plain(folder / name, os.O_RDONLY | os.O_NOFOLLOW)
+            file = open_plain(folder / name, os.O_RDONLY | NO_LINK)
         except OSError as error:
             raise AnswerError(404, f"The export cannot be read: {error.strerror}.") from None
         headers = {
