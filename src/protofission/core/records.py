@@ -262,5 +262,4 @@ Terms = tuple[Term, ...]
 
 def total(terms: Sequence[Term]) -> Tensor:
     """The loss of a step: the weighted sum of its terms."""
-    values = torch.stack([term.value for term in terms])
-    return (values * values.new_tensor([term.weight for term in terms])).sum()
+    return torch.stack([term.value * term.weight for term in terms]).sum()

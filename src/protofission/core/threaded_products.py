@@ -43,6 +43,11 @@ def _without_gradients() -> bool:
     return not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
+def _is_autocast(device: str) -> bool:
+    """Whether autocast is on for a kind of device; never for one that has none, such as meta."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 class _Linear(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -71,7 +76,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return _linear_side_by_side(rows, weight, bias)
     if not _rounds():
         return exact_products(rows, weight) + bias
-    if torch.is_autocast_enabled(rows.device.type):  # which casts for torch's own operations
+    if _is_autocast(rows.device.type):  # which casts for torch's own operations
         return F.linear(rows, weight, bias)
     if _without_gradients():
         return _Linear.forward(rows, weight, bias)
@@ -123,7 +128,7 @@ def cosines(rows: Tensor, others: Tensor) -> Tensor:
     if not _rounds():
         lengths, other_lengths = (exact_lengths(each).clamp_min(LEAST) for each in (rows, others))
         return exact_products(rows, others) / (lengths[:, None] * other_lengths)
-    if torch.is_autocast_enabled(rows.device.type):
+    if _is_autocast(rows.device.type):
         return F.normalize(rows, dim=-1) @ F.normalize(others, dim=-1).T
     if _without_gradients():
         return _Cosines.forward(rows, others)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from protofission.core.devices import send
 from protofission.core.errors import require
 from protofission.core.records import WHOLE, Batch, Layout, Share, Views
 from protofission.core.rng import step_rng
-from protofission.data.augment.views import Augmentations, ViewRequest
+from protofission.data.augment.views import Augmentations, ViewRequest, send_images
 from protofission.data.image_sets import TrainingData
 
 
@@ -88,12 +89,12 @@ class Batches:
             for name in names[number : number + 1]
         ]
         return Batch(
-            self.augmentations.views(requests, generator, self.share),
-            self.data.labels[labeled].to(self.device),
+            send(self.augmentations.views(requests, generator, self.share), self.device),
+            send(self.data.labels[labeled], self.device),
             self.layout,
-            unlabeled.to(self.device),
+            send(unlabeled, self.device),
         )
 
     def _take_share(self, images: Tensor, indices: Tensor) -> Tensor:
-        """The images of this process's share of a batch, on its device."""
-        return images[indices[self.share.of(len(indices))]].to(self.device)
+        """The images of this process's share of a batch, where its views are drawn."""
+        return send_images(images[indices[self.share.of(len(indices))]], self.device)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protofission.core.checks import WIDEST, check_sizes
+from protofission.core.devices import send
 from protofission.core.errors import check_positive, require
 from protofission.core.records import Output, Sizes, Step, Survey, Targets, Term, Terms
 from protofission.fission import random_directions
@@ -216,12 +217,12 @@ class Cgdl(Method[LadderTargets]):
         features = step.labeled(step.output.features).detach()
         wide = features.double()  # the difference of two squares is a small one
         standard = Standard.of(wide.mean(0), wide.square().mean(0))
-        noise = torch.randn(2, len(features), self.latent, generator=step.generator).to(features)
+        noise = torch.randn(2, len(features), self.latent, generator=step.generator)
         return LadderTargets(
             label_rows(step),
             torch.stack(standard).to(features),
             standard(features).to(features),
-            noise,
+            send(noise.to(features.dtype), features.device),
         )
 
     def risk(self, step: Step, targets: LadderTargets, logits: Tensor) -> Terms:
@@ -301,5 +302,5 @@ def class_gaussians(
         gaps = latents.mean[some] - centres[labels[some]]
         spread += (member[some, :, None] * gaps[:, None]).flatten(1).T @ gaps
     covariances = spread.view(num_seen, size, size) / counts.clamp_min(1)[:, None, None] + own
-    identity = torch.eye(size).to(covariances)
+    identity = torch.eye(size, dtype=covariances.dtype, device=covariances.device)
     return centres, torch.where((counts > 0)[:, None, None], covariances, identity)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from protofission.core.devices import send
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Survey, Targets, Term, Terms, Views
 from protofission.core.threads import all_threads
@@ -172,7 +173,7 @@ def pair_loss(log_probs: Tensor, partner_log_probs: Tensor) -> Tensor:
 
 def class_partners(labels: Tensor, generator: torch.Generator) -> Tensor:
     """(L,): for each image another one of its class, drawn evenly; itself where it is alone."""
-    draw = torch.rand(len(labels), len(labels), generator=generator).to(labels.device)
+    draw = send(torch.rand(len(labels), len(labels), generator=generator), labels.device)
     draw = draw.masked_fill(labels[:, None] != labels, -1.0)
     draw.fill_diagonal_(-0.5)
     return _argmax(draw)

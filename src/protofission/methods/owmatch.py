@@ -109,7 +109,7 @@ class OwMatch(Method[OwMatchTargets]):
         The share is that of the mean probability, relative to the largest of the group.
         """
         shares = step.memory.get_buffer("shares")
-        groups = _groups(len(shares), step.num_seen).to(shares.device)
+        groups = _groups(len(shares), step.num_seen, shares.device)
         largest = shares.new_zeros(2).scatter_reduce(0, groups, shares, "amax")
         found = step.memory.get_buffer("confidence")[groups] * shares / largest[groups]
         return found.clamp_min(self.lowest)
@@ -137,7 +137,7 @@ class OwMatch(Method[OwMatchTargets]):
         rows = torch.stack([taken < step.num_seen, taken >= step.num_seen]).to(probs)  # (2, L + U)
         number = rows.sum(1)
         means = rows @ torch.cat([sure[:, None], probs], 1) / number.clamp_min(1)[:, None]
-        groups = _groups(probs.shape[1], step.num_seen).to(probs.device)
+        groups = _groups(probs.shape[1], step.num_seen, probs.device)
         heads = torch.arange(len(groups), device=probs.device)
         share = (1 - self.momentum) * (number > 0)  # a group that nobody is taken for stays
         confidence, shares = step.memory.get_buffer("confidence"), step.memory.get_buffer("shares")
@@ -156,6 +156,6 @@ def balance(scores: Tensor, rounds: int) -> Tensor:
     return scores.exp()
 
 
-def _groups(num_classes: int, num_seen: int) -> Tensor:
+def _groups(num_classes: int, num_seen: int, device: torch.device | None = None) -> Tensor:
     """(C,): 0 for the heads of seen classes, 1 for those of novel ones."""
-    return (torch.arange(num_classes) >= num_seen).long()
+    return (torch.arange(num_classes, device=device) >= num_seen).long()

@@ -106,7 +106,7 @@ class StepOOD(Method[StepOODTargets]):
         mean = sums.sum(0) / start
         covariance = squares / start - torch.outer(mean, mean)
         covariance.diagonal().add_(self.ridge)
-        identity = torch.eye(width).to(covariance)
+        identity = torch.eye(width, dtype=covariance.dtype, device=covariance.device)
         factor, failed = torch.linalg.cholesky_ex(covariance)
         require(
             not bool(failed),

@@ -226,7 +226,7 @@ def otsu(values: Tensor) -> Tensor:
     w are the shares of the groups, m their means.
     """
     ordered = values.double().sort().values
-    count = torch.arange(1, len(ordered)).to(ordered)
+    count = torch.arange(1, len(ordered), dtype=ordered.dtype, device=ordered.device)
     below = ordered.cumsum(0)
     above = below[-1] - below[:-1]
     gaps = above / (len(ordered) - count) - below[:-1] / count

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from protofission.system.json_files import as_type
 from protofission.training.loop import StepReport
@@ -48,15 +49,37 @@ class RunHistory:
 
     history: list[Epoch] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
-    """Steps of the epoch that is under way."""
+    """Steps of the epoch that is under way, but for those that are not read yet."""
+
+    def __post_init__(self) -> None:
+        self._unread: list[StepReport] = []
 
     def add(self, report: StepReport) -> None:
-        """Record a step."""
-        terms = tuple((term.name, float(term.value), float(term.weight)) for term in report.terms)
-        self.steps.append(StepRecord(terms, report.trusted, report.learning_rate))
+        """Record a step; its numbers stay on their device until they are wanted."""
+        self._unread.append(report)
+
+    def read_steps(self) -> None:
+        """Bring the numbers of the recorded steps to the CPU, all in one copy."""
+        if not self._unread:
+            return
+        every = [
+            value
+            for report in self._unread
+            for value in (*(term.value for term in report.terms), report.trusted)
+            if value is not None
+        ]
+        numbers = iter(
+            torch.stack([torch.as_tensor(v, dtype=torch.float64) for v in every]).cpu().tolist()
+        )
+        for report in self._unread:
+            terms = tuple((t.name, next(numbers), float(t.weight)) for t in report.terms)
+            trusted = None if report.trusted is None else next(numbers)
+            self.steps.append(StepRecord(terms, trusted, report.learning_rate))
+        self._unread = []
 
     def end_epoch(self, metrics: RunMetrics | None, neighbors: float | None) -> Epoch:
         """Average the recorded steps into an epoch, add it to the history and drop the steps."""
+        self.read_steps()
         first, last = self.steps[0], self.steps[-1]
         values = np.array([[value for _, value, _ in step.terms] for step in self.steps])
         means = values.mean(0)

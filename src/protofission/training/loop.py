@@ -45,9 +45,15 @@ class StepReport:
     ends_epoch: bool
     terms: Terms
     """Terms of the loss; their values are detached."""
-    trusted: float | None
+    trusted: Tensor | float | None
     """The share of the unlabeled images whose target is a class, if the method reports it."""
     learning_rate: float
+    checked: bool = True
+    """Whether the losses of all steps up to this one are known to be finite."""
+
+
+READ_EVERY = 50
+"""Steps on an accelerator between two looks at the losses: to look is to wait for the device."""
 
 
 def train(
@@ -72,6 +78,8 @@ def train(
     )
     per_epoch, num_steps = steps_per_epoch(recipe, data), number_of_steps(recipe, data)
     light = isinstance(state.model.backbone, Adapter)  # many small operations, few large ones
+    look_every = 1 if processes.device.type == "cpu" else READ_EVERY
+    losses: list[Tensor] = []  # not looked at yet
     with prefetcher(batches.at, wanted=light) as upcoming:
         while state.step < num_steps:
             number = state.step
@@ -82,6 +90,7 @@ def train(
                 method.survey(
                     state.memory, survey_data(state.model, data, augmentations.plain, processes)
                 )
+            ends_epoch = (number + 1) % per_epoch == 0 or number + 1 == num_steps
             rate = learning_rate(recipe, number, num_steps, per_epoch)
             for group in state.optimizer.param_groups:
                 group["lr"] = rate
@@ -105,7 +114,11 @@ def train(
                     upcoming.begin(number + 1)
                 terms = method.charge(step, targets)
                 loss = total(terms)
-                _check_finite(loss, experiment, number)
+                losses.append(loss.detach())
+                checked = ends_epoch or len(losses) >= look_every
+                if checked:
+                    _check_finite(losses, experiment, number)
+                    losses = []
                 _descend(state, loss, recipe, processes)
                 method.update(step, targets)
                 if state.average is not None:
@@ -116,10 +129,11 @@ def train(
             yield StepReport(
                 step=number,
                 epoch=number // per_epoch,
-                ends_epoch=state.step % per_epoch == 0 or state.step == num_steps,
+                ends_epoch=ends_epoch,
                 terms=tuple(term._replace(value=term.value.detach()) for term in terms),
                 trusted=_trusted_share(step, targets) if traits.reports_trusted else None,
                 learning_rate=rate,
+                checked=checked,
             )
 
 
@@ -164,21 +178,23 @@ def _descend(state: TrainState, loss: Tensor, recipe: Recipe, processes: Process
         optimizer.step()
 
 
-def _check_finite(loss: Tensor, experiment: Experiment, step: int) -> None:
-    charged = float(loss.detach())
-    require(
-        math.isfinite(charged),
-        f"The loss is {charged} at step {step}: lower recipe.learning_rate "
-        f"({experiment.recipe.learning_rate}) or head.temperature ({experiment.head.temperature}), "
-        "or set recipe.clip.",
-    )
+def _check_finite(losses: list[Tensor], experiment: Experiment, last: int) -> None:
+    """Refuse the first loss that is not finite, of the steps up to the last."""
+    for step, charged in enumerate(torch.stack(losses).cpu().tolist(), last + 1 - len(losses)):
+        require(
+            math.isfinite(charged),
+            f"The loss is {charged} at step {step}: lower recipe.learning_rate "
+            f"({experiment.recipe.learning_rate}) or head.temperature "
+            f"({experiment.head.temperature}), or set recipe.clip.",
+        )
 
 
-def _trusted_share(step: Step, targets: Targets) -> float:
-    """The share of the unlabeled images whose target is a class in any view."""
+def _trusted_share(step: Step, targets: Targets) -> Tensor:
+    """The share of the unlabeled images whose target is a class in any view, float64."""
     views = range(step.layout.unlabeled_views)
     classes = [step.unlabeled(targets.classes, view) for view in views]
-    return int(functools.reduce(torch.maximum, classes).ne(NO_CLASS).sum()) / step.layout.unlabeled
+    trusted = functools.reduce(torch.maximum, classes).ne(NO_CLASS).sum()
+    return trusted.double() / step.layout.unlabeled
 
 
 def evaluation_memory(

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from protofission.core.devices import send
 from protofission.core.records import Output, Survey
 from protofission.core.threads import one_thread
+from protofission.data.augment.views import send_images
 from protofission.data.image_sets import TrainingData, floats
 from protofission.models.adapters import Adapter
 from protofission.models.model import Model
@@ -71,8 +73,9 @@ def compute_features(
 def _backbone_features(model: Model, images: Tensor, plain: Plain, processes: Processes) -> Tensor:
     """(n, D): the features of images; each process computes its share, all get the whole."""
     own = images[processes.share.of(len(images))]
+    inputs = send(plain(send_images(own, processes.device)).float(), processes.device)
     with processes.autocast():
-        features: Tensor = model.backbone(plain(own.to(processes.device)).float()).float()
+        features: Tensor = model.backbone(inputs).float()
     if processes.share.size == 1:
         return features
     most = -(-len(images) // processes.share.size)

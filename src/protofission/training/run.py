@@ -152,7 +152,9 @@ def _perform(
             ):
                 folder.write_evaluation(*evaluation)
             epoch = progress.end_epoch(evaluation.metrics, evaluation.neighbors)
-        if processes.first and state.step < last and time.monotonic() - clock >= save_every:
+        due = report.checked and time.monotonic() - clock >= save_every
+        if processes.first and state.step < last and due:
+            progress.read_steps()
             folder.save_state(state.tensors(), progress)
             clock = time.monotonic()
         yield Moment(report, epoch)

@@ -170,8 +170,9 @@ def start(
     head = experiment.head.build(body.num_features, num_classes, data.num_seen, generator)
     sizes = Sizes(body.num_features, num_classes, data.num_seen, experiment.head.slots)
     memory = method.memory(sizes, step_rng(seed, 0, "memory")).to(processes.device)
-    model = Model(body, head).to(processes.device)
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = Model(body, head).to(  # type: ignore[call-overload]
+        processes.device, memory_format=torch.channels_last
+    )
     if not restored:
         _standardize(data, augmentations, model)
         if traits.head_starts_at == 0:

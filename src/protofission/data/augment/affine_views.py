@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from protofission.core.devices import send
 from protofission.core.records import WHOLE, Share, ViewName
 from protofission.data.augment.views import Augmentations
 from protofission.data.image_sets import floats
@@ -50,14 +51,15 @@ class Augmentation:
         batch = share.total(len(images))
         own = share.of(batch)
         # One draw for all parameters: leaving a part out does not change the others.
-        draws = torch.rand(batch, 9, generator=generator)[own].to(images.device) * 2 - 1
+        draws = send(torch.rand(batch, 9, generator=generator)[own], images.device) * 2 - 1
         if self.shift or self.rotate or self.scale or self.shear:
             grid = F.affine_grid(self._maps(draws), list(images.shape), align_corners=False)
             images = F.grid_sample(images, grid.to(images), align_corners=False)
         if self.contrast:
             images = images * (1 + self.contrast * _per_image(draws[:, 5]))
         if self.noise:
-            noise = torch.randn(batch, *images.shape[1:], generator=generator)[own].to(images)
+            noise = torch.randn(batch, *images.shape[1:], generator=generator)[own]
+            noise = send(noise.to(images.dtype), images.device)
             images = images + noise * self.noise * _per_image(draws[:, 6].abs())
         if self.cutout:
             images = images * ~_squares(images, self.cutout, draws[:, 7:])

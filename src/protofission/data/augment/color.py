@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from protofission.core.devices import send
 from protofission.data.augment.operations import ByteImages
 
 
@@ -147,7 +148,7 @@ def blur(images: ByteImages, sigmas: Tensor) -> ByteImages:
 
 
 def _on(images: ByteImages, values: Tensor) -> Tensor:
-    return values.to(images.device)
+    return send(values, images.device)
 
 
 def _range(images: ByteImages) -> Tensor:
@@ -164,8 +165,13 @@ def _histogram(images: ByteImages) -> Tensor:
     """(n, channels, 256), int64: the number of pixels of each value."""
     n, channels = images.shape[:2]
     offsets = torch.arange(n * channels, dtype=torch.int32, device=images.device) * 256
-    places = images.reshape(n * channels, -1) + offsets[:, None]
-    return places.flatten().bincount(minlength=n * channels * 256).view(n, channels, 256)
+    places = (images.reshape(n * channels, -1) + offsets[:, None]).flatten()
+    if places.device.type == "cpu":
+        counts = places.bincount(minlength=n * channels * 256)
+    else:  # there, bincount waits for the largest value
+        counts = places.new_zeros(n * channels * 256, dtype=torch.long)
+        counts.index_add_(0, places, torch.ones_like(places, dtype=torch.long))
+    return counts.view(n, channels, 256)
 
 
 def _or_identity(tables: Tensor, wanted: Tensor) -> Tensor:
@@ -178,6 +184,6 @@ def _same_for_channels(images: ByteImages, tables: Tensor) -> Tensor:
 
 def _blend(start: Tensor, end: Tensor, factors: Tensor) -> Tensor:
     """PIL's blend, in its own float32 steps; factors beyond [0, 1] extrapolate."""
-    by_image = factors.float().to(end.device).view(-1, *(1,) * (start.ndim - 1))
+    by_image = send(factors.float(), end.device).view(-1, *(1,) * (start.ndim - 1))
     # PIL cuts fractions off; going through int16 is faster than going to bytes at once.
     return (start + by_image * (end - start)).clamp_(0, 255).short().byte()

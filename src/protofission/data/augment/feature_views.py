@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from protofission.core.devices import send
 from protofission.core.records import WHOLE, Share, ViewName
 from protofission.data.augment.views import Augmentations
 
@@ -51,9 +52,9 @@ class FeatureViews(Augmentations):
         noise, dropout = (self.weak, 0.0) if name == "weak" else (self.strong, self.dropout)
         shape = (share.total(len(images)), images.shape[1])
         own = share.of(shape[0])
-        drawn = torch.randn(shape, generator=generator)[own].to(images)
-        noisy = images + noise * self.deviation * drawn
+        drawn = torch.randn(shape, generator=generator)[own].to(images.dtype)
+        noisy = images + noise * self.deviation * send(drawn, images.device)
         if not dropout:
             return noisy
-        kept = torch.rand(shape, generator=generator)[own].to(images) >= dropout
-        return torch.where(kept, noisy, self.mean)
+        kept = torch.rand(shape, generator=generator)[own].to(images.dtype) >= dropout
+        return torch.where(send(kept, images.device), noisy, self.mean)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from protofission.core.devices import send
 from protofission.data.augment.operations import ByteImages
 
 Border = Literal["reflect", "zero"]
@@ -34,7 +35,7 @@ def affine(images: ByteImages, maps: Tensor, fill: int = 0) -> ByteImages:
     centered[:, 2] += maps[:, 0] * 0.5 + maps[:, 1] * 0.5
     centered[:, 5] += maps[:, 3] * 0.5 + maps[:, 4] * 0.5
     centered[:, 2::3] += 1  # a border of one pixel holds the fill
-    fixed = (centered * 65536 + 0.5).floor().int().to(images.device)[..., None]
+    fixed = send((centered * 65536 + 0.5).floor().int(), images.device)[..., None]
     xs = torch.arange(width, dtype=torch.int32, device=images.device)
     ys = torch.arange(height, dtype=torch.int32, device=images.device)
     a, b, c, d, e, f = fixed.unbind(1)
@@ -109,13 +110,13 @@ def _take_rows(images: ByteImages, places: Tensor) -> ByteImages:
     """The rows of each image at (n, rows) places."""
     n, channels, height, width = images.shape
     starts = torch.arange(n * channels).view(n, channels, 1) * height  # of each channel's rows
-    taken = (starts + places[:, None]).flatten().to(images.device)
+    taken = send((starts + places[:, None]).flatten(), images.device)
     return images.reshape(-1, width).index_select(0, taken).view(n, channels, -1, width)
 
 
 def _take_columns(images: ByteImages, places: Tensor) -> ByteImages:
     """The columns of each image at (n, columns) places."""
-    where = places[:, None, None, :].to(images.device)
+    where = send(places[:, None, None, :], images.device)
     return images.gather(3, where.expand(*images.shape[:3], -1))
 
 
@@ -165,7 +166,7 @@ def _taps(starts: Tensor, lengths: Tensor, size: int) -> tuple[Tensor, Tensor, T
 
 def _interpolate(first: ByteImages, second: ByteImages, weights: Tensor) -> ByteImages:
     """Weighted means, rounded; in one buffer of int32, since fresh memory costs more than sums."""
-    sums = second.int().sub_(first).mul_(weights.to(first.device))
+    sums = second.int().sub_(first).mul_(send(weights, first.device))
     sums.add_(2 ** (RESIZE_BITS - 1)).bitwise_right_shift_(RESIZE_BITS)
     return sums.add_(first).byte()
 
@@ -180,12 +181,13 @@ def cutout(images: ByteImages, boxes: Tensor, fill: tuple[int, ...]) -> ByteImag
     """
     top, left, tall, wide = boxes.unbind(1)
     inside = [
-        ((places >= start[:, None]) & (places < (start + length)[:, None])).byte().to(images.device)
+        ((places >= start[:, None]) & (places < (start + length)[:, None])).byte()
         for places, start, length in (
             (torch.arange(images.shape[2]), top, tall),
             (torch.arange(images.shape[3]), left, wide),
         )
     ]
-    cut = inside[0][:, None, :, None] * inside[1][:, None, None, :]
-    color = torch.tensor(fill, dtype=torch.uint8, device=images.device)[None, :, None, None]
+    tall_part, wide_part = (send(part, images.device) for part in inside)
+    cut = tall_part[:, None, :, None] * wide_part[:, None, None, :]
+    color = send(torch.tensor(fill, dtype=torch.uint8), images.device)[None, :, None, None]
     return (images * (1 - cut)).add_(cut * color)  # bytes multiply faster than they are masked

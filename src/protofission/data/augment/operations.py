@@ -10,6 +10,8 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
+from protofission.core.devices import send
+
 ByteImages = Tensor
 """(n, channels, height, width), uint8."""
 
@@ -44,7 +46,7 @@ def apply_each(
         return images
     order = chosen.argsort(stable=True)
     counts = chosen.bincount(minlength=len(pool)).tolist()
-    rows = images.index_select(0, order.to(images.device))
+    rows = images.index_select(0, send(order, images.device))
     parts, own = torch.split(rows, counts), torch.split(values[order], counts)
     members = zip(pool, parts, own, strict=True)
     done: list[ByteImages] = []
@@ -52,7 +54,7 @@ def apply_each(
         arguments = torch.cat([operation.argument(part, value) for operation, part, value in group])
         start = sum(map(len, done))
         done.append(run(rows[start : start + len(arguments)], arguments))
-    return torch.cat(done).index_select(0, order.argsort().to(images.device))
+    return torch.cat(done).index_select(0, send(order.argsort(), images.device))
 
 
 def same_images(images: ByteImages, values: Tensor) -> ByteImages:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from protofission.core.devices import send
 from protofission.core.records import WHOLE, Share, ViewName
 
 
@@ -18,6 +19,11 @@ class ViewRequest(NamedTuple):
     images: Tensor
     nth: int = 0
     """The number of views of this name that the images already have in this step."""
+
+
+def send_images(images: Tensor, device: torch.device | None) -> Tensor:
+    """Send images to a device; the row numbers of a store stay on the CPU, where it is read."""
+    return images if images.ndim == 1 else send(images, device)
 
 
 class Augmentations(Protocol):

@@ -69,14 +69,13 @@ class StoredViews(Augmentations):
         return order[share.of(batch), request.nth]
 
     def _features(self, name: ViewName, rows: Tensor, versions: Tensor) -> Tensor:
-        device, rows = rows.device, rows.cpu()
         test = rows >= self.first_test
         if not test.any():
-            return self._part("train", name, rows, versions).to(device)
+            return self._part("train", name, rows, versions)
         found = torch.empty(len(rows), *self.store.plan.item, dtype=torch.float16)
         found[~test] = self._part("train", name, rows[~test], versions[~test])
         found[test] = self._part("test", name, rows[test] - self.first_test, versions[test])
-        return found.to(device)
+        return found
 
     def _part(self, part: str, name: ViewName, rows: Tensor, versions: Tensor) -> Tensor:
         if (part, name) not in self._opened:
