@@ -5,8 +5,9 @@
 1. Shares in simulations: normal scores of known images and strangers that are 1, 2 or 3.3
    deviations apart (AUC 0.76, 0.92, 0.99), or of three such kinds at once.
 2. Thresholds in simulations: 5 Gaussian classes and as many unknown ones in 20 dimensions, a score
-   trained in 5 folds; CV+ beside CV (the mean score against the quantile of held-out scores) and
-   a split that holds out three labels in ten.
+   trained in 5 folds; the threshold of `fit`, which counts how far models agree, beside plain CV+,
+   CV (the mean score against the quantile of held-out scores) and a split that holds out three
+   labels in ten.
 3. Both on stored features: arrays `features` (N, D) and `labels` (N,). Half of the classes, at most
    20, are known by 20 labels each; a third of the other images is new, the rest makes pools of up
    to 2,000 images with 10 to 90 % strangers.
@@ -31,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protofission.core.conformal import guarantee
-from protofission.core.cross_conformal import cross_guarantee, fold_scores
+from protofission.core.cross_conformal import cross_guarantee, fold_scores, model_agreement
 from protofission.core.metrics import auroc
 from protofission.core.ood_share import ShareEstimate, ood_share
 
@@ -121,8 +122,8 @@ def judge_thresholds(
     scene: Scene, scored: Scored, random: np.random.Generator
 ) -> dict[str, list[float]]:
     """For each rule: known kept, below the range, above it, strangers rejected, AUC."""
-    promised = cross_guarantee(scored.folds, KEEP)
     ranking = fold_scores(scored.labels, scored.folds, scored.pool)
+    agreement = model_agreement(ranking, scored.pool)
     id_scores = ranking.id_scores(scored.new_known), ranking.id_scores(scored.new_strange)
     own = (scored.labels - ranking.centers[scored.folds]) / ranking.scales[scored.folds]
     means = [
@@ -134,7 +135,8 @@ def judge_thresholds(
     model = RelativeMahalanobis(scene.labeled[~held], scene.labels[~held], background)
     split = guarantee(model.score(scene.labeled[held]), KEEP)
     rules = {
-        "CV+": (*id_scores, promised),
+        "fit": (*id_scores, cross_guarantee(scored.folds, KEEP, agreement=agreement)),
+        "CV+": (*id_scores, cross_guarantee(scored.folds, KEEP)),
         "CV": (*means, guarantee(own, KEEP)),
         "split": (model.score(scene.new_known), model.score(scene.new_strange), split),
     }
