@@ -116,6 +116,7 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ |= {name: os.environ.get(name, value) for name, value in token.items()}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_worker_niceness", "0")  # as processes of `local`
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     ray = import_optional("ray", "ray", f"--on {printable(on)}")
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
