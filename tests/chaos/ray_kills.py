@@ -28,6 +28,7 @@ os.environ |= {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
     "OMP_NUM_THREADS": "1",

@@ -167,6 +167,22 @@ def test_no_cluster_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_start_that_was_too_slow_is_tried_again_and_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[object] = []
+
+    def init(**options: object) -> None:
+        begun.append(options["address"])
+        raise Exception("The current node timed out during startup. More.")  # as Ray says it
+
+    ray = SimpleNamespace(init=init, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(InputError, match=r"Ray cannot be started \(The current node timed out"):
+        list(RayLauncher("ray").run(pieces.work(tmp_path), [1]))
+    assert begun == ["local"] * MOST_TRIES
+
+
 def test_a_cluster_that_goes_away_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

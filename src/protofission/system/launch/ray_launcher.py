@@ -116,6 +116,7 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ |= {name: os.environ.get(name, value) for name, value in token.items()}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_worker_niceness", "0")  # as processes of `local`
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     ray = import_optional("ray", "ray", f"--on {printable(on)}")
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -146,20 +147,13 @@ def ray_cluster(on: str, processes: int | None = None) -> Iterator[Any]:
 
 def _start(ray: Any, processes: int, options: dict[str, Any]) -> None:
     """Start a cluster of this command; Ray itself gives up after 30 seconds on a busy machine."""
-    for left in reversed(range(MOST_TRIES)):
-        try:
-            ray.init(
-                address="local",  # also where another cluster runs on this machine
-                num_cpus=processes,
-                include_dashboard=False,
-                _node_ip_address="127.0.0.1",
-                **options,
-            )
-            return
-        except Exception:
-            ray.shutdown()
-            if not left:
-                raise
+    options = options | {
+        "address": "local",  # also where another cluster runs on this machine
+        "num_cpus": processes,
+        "include_dashboard": False,
+        "_node_ip_address": "127.0.0.1",
+    }
+    _init(ray, Exception, options)
 
 
 def _connect(ray: Any, on: str, options: dict[str, Any]) -> None:
@@ -167,11 +161,17 @@ def _connect(ray: Any, on: str, options: dict[str, Any]) -> None:
     if on.startswith("ray://"):  # Ray itself would try for half a minute
         host, _, port = on.removeprefix("ray://").rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+    _init(ray, ConnectionAbortedError, options | {"address": on})
+
+
+def _init(ray: Any, passing: type[Exception], options: dict[str, Any]) -> None:
+    """Initialize Ray, again if that fails for a reason that may pass."""
     for left in reversed(range(MOST_TRIES)):
         try:
-            ray.init(address=on, **options)
+            ray.init(**options)
             return
-        except ConnectionAbortedError:
+        except passing:
+            ray.shutdown()
             if not left:
                 raise
 
