@@ -19,6 +19,7 @@ from protofission.core.cross_conformal import (
     model_agreement,
     proved_share,
     simulated_ranks,
+    simulated_shares,
 )
 from protofission.core.errors import InputError
 from reference import calibration as scalar
@@ -147,6 +148,22 @@ def test_a_threshold_of_folds_keeps_the_share_it_promises(shared):
     if shared <= 0.7:
         assert np.mean(plain) > np.mean(kept) + 0.02
         assert promised.proved < first.proved
+
+
+@pytest.mark.parametrize("times", [0.5, 2.0])
+def test_the_range_allows_for_half_and_twice_the_disagreement(times):
+    random, kept, folds = np.random.default_rng(4), [], np.arange(100) % 5
+    promised, shared = cross_guarantee(folds, 0.9, agreement=0.75), 1 - times * 0.25
+    for _ in range(200):
+        common, own = random.normal(size=(400, 1)), random.normal(size=(400, 5))
+        new = math.sqrt(shared) * common + math.sqrt(1 - shared) * own
+        ranked = FoldScores(random.normal(size=100), folds, np.zeros(5), np.ones(5))
+        kept.append((ranked.id_scores(new) >= promised.threshold).mean())
+    within = (np.array(kept) >= promised.at_least) & (np.array(kept) <= promised.at_most)
+    assert within.mean() >= 0.88
+    tails = np.quantile(simulated_shares(np.full(5, 20), 0.75, promised.rank), [0.025, 0.975])
+    narrow = (np.array(kept) >= tails[0]) & (np.array(kept) <= tails[1])
+    assert narrow.mean() < within.mean()
 
 
 def test_ranks_among_folds_that_have_nothing_in_common_have_a_closed_form():

@@ -163,8 +163,8 @@ def cross_guarantee(
     correlation `agreement`. Where n labels are too few for any model, k is 0 and the threshold
     -inf.
 
-    `expected` and the range are by that simulation, so estimates; `proved` is what holds for any
-    models, however they depend on each other (`proved_share`).
+    `expected` and the range (`simulated_range`) are by that simulation, so estimates; `proved` is
+    what holds for any models, however they depend on each other (`proved_share`).
 
     Args:
         folds: (n,), the fold of each label, 0 to K - 1.
@@ -182,8 +182,7 @@ def cross_guarantee(
         reached = simulated_ranks(sizes, agreement)
         rank = max(rank, int(np.sort(reached)[math.floor(len(reached) * (1 - keep))]))
         expected = float((reached >= rank).mean())
-        shares = simulated_shares(sizes, agreement, rank)
-        low, high = np.quantile(shares, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
+        low, high = simulated_range(sizes, agreement, rank, confidence)
     return Guarantee(
         keep=keep,
         images=n,
@@ -203,6 +202,23 @@ def simulated_ranks(sizes: Ints, agreement: float) -> Ints:
     random = np.random.default_rng(0)
     found: Ints = random.binomial(sizes, _simulated_places(len(sizes), agreement, random)).sum(1)
     return found
+
+
+def simulated_range(
+    sizes: Ints, agreement: float, rank: int, confidence: float
+) -> tuple[float, float]:
+    """The range of the share of known images that reach a rank.
+
+    The agreement is itself an estimate. So the lower end is for models that disagree half as much,
+    and the upper end for those that disagree twice as much.
+    """
+    ends = (1 - (1 - agreement) / 2, max(1 - 2 * (1 - agreement), 0.0))
+    tails = ((1 - confidence) / 2, (1 + confidence) / 2)
+    low, high = (
+        float(np.quantile(simulated_shares(sizes, end, rank), tail))
+        for end, tail in zip(ends, tails, strict=True)
+    )
+    return low, high
 
 
 def simulated_shares(sizes: Ints, agreement: float, rank: int) -> Floats:
