@@ -101,6 +101,48 @@ def test_a_signal_to_the_first_process_ends_all_of_them(
     assert 1 <= blocks(tmp_path) < 8
 
 
+AHEAD = """
+import os, sys, time
+from pathlib import Path
+from protofission.system.launch.in_order import run_in_order
+from protofission.system.launch.launcher import Work
+from protofission.system.worker_processes import load_ahead
+
+def make():
+    return Path(sys.argv[1])
+
+def piece(folder, number, tell):
+    if number > 3:
+        (folder / f"{os.getpid()}.pid").touch()
+        time.sleep(600)
+    return number**2, "colorsys" in sys.modules
+
+if __name__ == "__main__":
+    load_ahead(("colorsys", "protofission.system.launch.local_launcher"))
+    for pieces in ([1, 2, 3], [0, 4, 5]):
+        here = lambda number: (number**2, "colorsys" in sys.modules)
+        work = Work(make, (), piece)
+        print(list(run_in_order(pieces, here, work, lambda n: n, 2, short=-1)), flush=True)
+"""
+
+
+def test_workers_are_copies_of_a_process_that_loaded_ahead_and_end_with_the_first(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ahead.py").write_text(AHEAD)
+    command = [sys.executable, str(tmp_path / "ahead.py"), str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "[(1, False), (4, True), (9, True)]\n"
+    until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, process)
+    process.kill()  # in the middle of their work
+    process.communicate()
+    end = time.monotonic() + 60
+    while any(Path(f"/proc/{file.stem}").exists() for file in tmp_path.glob("*.pid")):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 FULL = """
 mount -t tmpfs -o size=4k tmpfs /dev/shm || exit 77
 head -c 100000 /dev/zero > /dev/shm/full 2>/dev/null

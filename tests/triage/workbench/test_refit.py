@@ -292,6 +292,16 @@ def test_in_the_background_with_progress_cancel_and_kill(bench):
     assert current_version(model) == 0
     back.drop()
     assert not back.status().waiting
+    first = back._process
+    back.prepare()
+    assert back._process is first, "it waits for the next refit, with its libraries"
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    assert back.status().error is None, "it was not at work"
+    back.start()
+    assert back._process is not first
+    back.cancel()
+    assert not back.status().running
 
 
 def test_a_refusal_in_the_background_is_its_sentence(bench):
@@ -299,3 +309,7 @@ def test_a_refusal_in_the_background_is_its_sentence(bench):
     back = BackgroundRefit(bench.material.model)
     back.start()
     assert back.wait().error.startswith("1 class with labels")
+    give(bench, range(LABELS), 1)
+    back.start()
+    assert back.wait().error is None, "the same process does the next one"
+    back.cancel()
