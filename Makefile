@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: all demo test slow-tests scale-tests chaos lint types clean
+.PHONY: all demo test test-oldest slow-tests scale-tests chaos lint types clean
 
 all: lint types test
 
@@ -14,6 +14,14 @@ demo: .venv/installed
 # is one worker's, so that what its tests share is made once. Compiled tests are kept for all workers.
 test: .venv/installed-dev
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+
+# The same tests with the oldest versions that pyproject.toml allows (of torch, the one that is pinned):
+# old versions warn of each other, so warnings are no errors here.
+test-oldest: .venv-oldest/installed
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -W default -n 3 --dist loadfile $(ARGS)
+
+constraints-oldest.txt: pyproject.toml tests/oldest_versions.py
+	$(PYTHON) tests/oldest_versions.py > $@
 
 # Many kills, whole demos, ten thousand requests: what `make test` leaves out to stay short.
 slow-tests: .venv/installed-dev
@@ -38,13 +46,18 @@ types: .venv/installed-dev
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv demo dist chaos-out ray-kills-out
+	rm -rf .venv .venv-oldest demo dist chaos-out ray-kills-out
 
 INSTALL := $(BIN)/pip install --quiet -c constraints.txt -e
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL) .
+	touch $@
+
+.venv-oldest/installed: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/pip install --quiet -c constraints-oldest.txt -e .[dev]
 	touch $@
 
 .venv/installed-dev: pyproject.toml constraints.txt

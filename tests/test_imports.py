@@ -84,10 +84,52 @@ def test_prediction_loads_neither_the_loop_nor_the_methods() -> None:
     assert "protofission.data.splits.registry" not in loaded
 
 
-def test_importing_the_package_does_not_import_torch() -> None:
-    code = "import protofission, protofission.cli, sys; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+OF_HELP = {"attr", "attrs", "cyclopts", "docstring_parser", "rich"}
+"""Packages that the list of verbs needs."""
+OF_HELP_OF_VERBS = OF_HELP | {"markdown_it", "mdurl", "pygments"}
+"""Packages that the help of a verb needs, which has markup."""
+
+
+def imported_packages(code: str) -> tuple[set[str], set[str]]:
+    """What code imports: packages of others, and modules of ours."""
+    told = f"""
+import sys
+before = set(sys.modules)
+{code}
+names = set(sys.modules) - before
+print("imported", *sorted(name for name in names if name.startswith("protofission")))
+tops = {{name.partition(".")[0] for name in names}} - set(sys.stdlib_module_names)
+print("imported", *sorted(tops - {{"protofission"}}))
+"""
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("imported")]
+    ours, others = (set(line.split()[1:]) for line in lines)
+    return others, ours
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    assert imported_packages("import protofission") == (set(), {"protofission"})
+
+
+def test_help_imports_what_it_shows_and_no_more() -> None:
+    run = """
+from protofission.cli import main
+sys.argv = ["protofission", {}]
+try:
+    main()
+except SystemExit:
+    pass
+"""
+    for arguments, allowed in (
+        ("'--help'", OF_HELP),
+        ("'data', '--help'", OF_HELP),
+        ("'fit', '--help'", OF_HELP_OF_VERBS),
+        ("'show', '--out'", OF_HELP),
+    ):
+        others, ours = imported_packages(run.format(arguments))
+        assert others - {"typing_extensions"} <= allowed, arguments
+        rooms = {name.split(".")[1] for name in ours if "." in name}
+        assert rooms <= {"cli", "core"}, arguments
 
 
 def test_help_and_refusals_of_the_command_line_do_not_import_torch() -> None:

@@ -168,8 +168,11 @@ def test_no_verb_reaches_the_network_or_writes_elsewhere(traced: str, tmp_path: 
         ["export", "model", "model.onnx", "--input", "features"],
         ["next", "model", "--n", "2", "--out", "next.csv"],
         ["labels", "model", "--out", "labels.csv", "--what", "all"],
+        ["pack", "model", "model.zip"],
+        ["completion", "zsh"],
+        ["doctor", "--json"],
     ]
-    assert {verb[0] for verb in verbs} == {*app} - {"--version", "-h", *SERVERS}
+    assert {verb[0] for verb in verbs} == {*app} - {"--version", "-h", "push", *SERVERS}
     assert {name for name in data_verbs if not name.startswith("-")} == {"check", "fetch"}
     printed, lines = calls(traced, command(verbs), tmp_path)
     for verb, (code, said) in zip(verbs, json.loads(printed), strict=True):

@@ -61,7 +61,11 @@ def doctor(*, no_speed: Flag = False, json: Json = False) -> None:
     from protofission.triage.doctor import examine
 
     found = examine(measure=not no_speed)
-    print(result_text("doctor", asdict(found)) if json else "\n".join(doctor_lines(found)))
+    print(
+        result_text("doctor", {"well": found.well, **asdict(found)})
+        if json
+        else "\n".join(doctor_lines(found))
+    )
     if not found.well:
         sys.exit(1)
 
