@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: all demo test slow-tests chaos lint types clean
+.PHONY: all demo test slow-tests chaos lint types docs notebooks clean
 
 all: lint types test
 
@@ -31,8 +31,16 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
+# The site in site/: strict, so that a warning fails; offline, and nothing in it is fetched from elsewhere.
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Runs the notebooks in place, so that their outputs are those of this version.
+notebooks: .venv/installed-dev
+	$(BIN)/python docs/notebooks/run.py
+
 clean:
-	rm -rf .venv demo dist chaos-out
+	rm -rf .venv demo dist chaos-out site
 
 INSTALL := $(BIN)/pip install --quiet -c constraints.txt -e
 
@@ -40,6 +48,11 @@ INSTALL := $(BIN)/pip install --quiet -c constraints.txt -e
 	$(PYTHON) -m venv .venv
 	$(INSTALL) .
 	touch $@
+
+.venv/installed-docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) .[docs]
+	touch .venv/installed $@
 
 .venv/installed-dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
