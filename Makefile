@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: all demo test test-oldest slow-tests scale-tests chaos lint types clean
+.PHONY: all demo test test-oldest slow-tests scale-tests chaos lint types docs notebooks clean
 
 all: lint types test
 
@@ -45,8 +45,16 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
+# The site in site/: strict, so that a warning fails; offline, and nothing in it is fetched from elsewhere.
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Runs the notebooks in place, so that their outputs are those of this version.
+notebooks: .venv/installed-dev
+	$(BIN)/python docs/notebooks/run.py
+
 clean:
-	rm -rf .venv .venv-oldest demo dist chaos-out ray-kills-out
+	rm -rf .venv .venv-oldest demo dist chaos-out ray-kills-out site
 
 INSTALL := $(BIN)/pip install --quiet -c constraints.txt -e
 
@@ -59,6 +67,11 @@ INSTALL := $(BIN)/pip install --quiet -c constraints.txt -e
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/pip install --quiet -c constraints-oldest.txt -e .[dev]
 	touch $@
+
+.venv/installed-docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) .[docs]
+	touch .venv/installed $@
 
 .venv/installed-dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -183,16 +183,14 @@ def faults() -> dict[str, Any]:
 
 
 def a_loss_that_is_not_finite() -> dict[str, Any]:
-    """The sentence on either device; on an accelerator losses are looked at once an epoch."""
-    said = []
+    """The sentence of a run whose losses are looked at once an epoch, of four steps."""
     experiment = small("fixmatch", "recipe.learning_rate=1e30", "recipe.steps_per_epoch=4")
-    for processes in (ALONE, OnBoard()):
-        with board():
-            try:
-                train_on(processes, experiment, digits())
-            except InputError as error:
-                said.append(str(error))
-    return {"said": said}
+    with board():
+        try:
+            train_on(OnBoard(), experiment, digits())
+        except InputError as error:
+            return {"said": str(error)}
+    return {"said": ""}
 
 
 SOME = ("fixmatch-sigmoid+pf", "orca+pf")

@@ -167,3 +167,17 @@ def test_the_tables_of_the_results_are_those_of_their_files(
     text = (ROOT / "docs" / "results.md").read_text()
     assert text.count("<!-- end -->") > 5
     assert tables.filled(text) == text
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of optuna's own libraries
+def test_the_search_with_optuna_goes_on_where_it_was(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    script = runpy.run_path(str(ROOT / "examples" / "optuna_suite.py"))
+    first = script["main"](tmp_path, 2)
+    runs = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert len(runs) == 2 * 2 + 2  # two trials of two seeds, and the best with two others
+    again = script["main"](tmp_path, 2)
+    assert [trial.params for trial in again.trials] == [trial.params for trial in first.trials]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == runs
+    assert 0 < again.best_value <= 1

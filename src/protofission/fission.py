@@ -214,6 +214,18 @@ def fission_loss(
 
     Returns:
         A scalar.
+
+    Examples:
+        >>> import torch
+        >>> from protofission import FissionHead, fission_loss
+        >>> features, labels = torch.randn(64, 128), torch.randint(10, (64,))
+        >>> output = FissionHead(num_features=128, num_classes=10)(features)
+        >>> loss = fission_loss(
+        ...     lambda logits: torch.nn.functional.cross_entropy(logits, labels), output, labels
+        ... )
+        >>> loss.backward()
+        >>> loss.ndim
+        0
     """
     num_classes = output.similarities.shape[1]
     check_labels(labels, len(output.features), num_classes)
@@ -249,6 +261,14 @@ class FissionHead(nn.Module):
             class is its prototype i modulo this number, so that every class keeps V slots.
         delta: initial value of delta; 0 gives lambda = 1/2.
         generator: for the random initial g and l.
+
+    Examples:
+        >>> import torch
+        >>> from protofission import FissionHead
+        >>> head = FissionHead(num_features=128, num_classes=10, prototypes=5)
+        >>> output = head(torch.randn(64, 128))
+        >>> tuple(output.logits.shape), tuple(output.similarities.shape)
+        ((64, 10), (64, 10, 5))
     """
 
     _own: Tensor

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from conftest import Call
+from protofission.cli.arguments import name_tracker
+from protofission.training.mlflow import MlflowTracker
 from protofission.training.run_folder import RunFolder
 
 QUICK = [
@@ -168,3 +170,46 @@ def test_curves_are_tracked(call: Call, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert call("train", "supervised", "--out", out, "--track", *QUICK).code == 0
     assert list((out / "tensorboard").glob("events*"))
+    said = call("train", "supervised", "--out", tmp_path / "other", "--track", "wandb", *QUICK)
+    assert said.code == 2
+    assert "mlflow" in said.err
+    assert not (tmp_path / "other").exists()
+
+
+def test_track_without_a_name_is_tensorboard() -> None:
+    given = ["train", "orca", "--track", "--out", "x", "--track", "mlflow", "--track"]
+    assert name_tracker(given) == [
+        *("train", "orca", "--track=tensorboard", "--out", "x"),
+        *("--track", "mlflow", "--track=tensorboard"),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of MLflow's own libraries
+def test_mlflow_has_the_numbers_and_options_of_a_run_that_was_resumed(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a real database on this machine."""
+    tracking = pytest.importorskip("mlflow.tracking")
+    pytest.importorskip("alembic")
+    address = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    out = tmp_path / "run"
+    command = ("train", "supervised", "--out", out, "--track", "mlflow", "--seed", "3", *QUICK)
+    done = call(*command)
+    assert done.code == 0, done.err
+    client = tracking.MlflowClient(address)
+    (found,) = client.search_runs([client.get_experiment_by_name("protofission").experiment_id])
+    history = RunFolder(out).history()
+    assert found.info.status == "FINISHED"
+    assert found.info.run_name == "run"
+    assert found.data.params["seed"] == "3"
+    assert found.data.params["name"] == "supervised"
+    tracker = MlflowTracker(RunFolder(out))  # another life: the run is found, no epoch is doubled
+    for epoch in history:
+        tracker.add(epoch)
+    losses = client.get_metric_history(found.info.run_id, "loss")
+    assert [(metric.step, metric.value) for metric in losses] == [
+        (epoch.epoch, epoch.loss) for epoch in history
+    ]
+    assert len(client.search_runs([found.info.experiment_id])) == 1

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,9 +75,7 @@ def test_views_encoders_bundles_and_bad_losses_on_a_device() -> None:
     assert len(found["views"]) == 16
     assert {json.dumps(one) for one in found["views"].values()} == {'{"far": 0.0, "waits": {}}'}
     assert found["encoder"] == {"same": True, "device": "board:0"}
-    on_cpu, on_board = found["loss"]["said"]
-    assert on_cpu == on_board
-    assert on_cpu.startswith("The loss is ")
+    assert re.match(r"The loss is (nan|inf) at step [1-3]: lower ", found["loss"]["said"])
 
 
 def test_copies_to_cuda_go_through_page_locked_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 
 from protofission import __version__
 from protofission.cli.bundle_verbs import pack, push
+from protofission.cli.arguments import name_tracker
 from protofission.cli.data_verbs import check, fetch, split
 from protofission.cli.demo_verb import demo
 from protofission.cli.embed_verb import embed
@@ -81,7 +82,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, terminate)
     try:
         check_arguments(sys.argv[1:])
-        app(sys.argv[1:], exit_on_error=False, print_error=False)
+        app(name_tracker(sys.argv[1:]), exit_on_error=False, print_error=False)
     except (CycloptsError, InputError) as error:
         refuse(" ".join(str(error).split()))
     except BrokenPipeError:

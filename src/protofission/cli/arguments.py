@@ -67,6 +67,7 @@ OptionalOut = Annotated[
     Path | None, Parameter(name=["--out", "-o"], show_default=False, validator=in_a_folder)
 ]
 OptionalPath = Annotated[Path | None, Parameter(show_default=False)]
+OptionalTracker = Annotated[Literal["tensorboard", "mlflow"] | None, Parameter(show_default=False)]
 OptionalText = Annotated[str | None, Parameter(show_default=False)]
 OptionalQuality = Annotated[Literal["fast", "good", "best"] | None, Parameter(show_default=False)]
 OptionalWhole = Annotated[Whole | None, Parameter(show_default=False)]
@@ -102,3 +103,12 @@ def command_text(words: Iterable[object], width: int = 80) -> str:
 def command_line() -> str:
     """The command as typed, for reports and pages."""
     return shlex.join(["protofission", *sys.argv[1:]])
+
+
+def name_tracker(arguments: Sequence[str]) -> list[str]:
+    """Arguments in which `--track` has a name; alone it means TensorBoard, as it always did."""
+    following = [*arguments[1:], "-"]
+    return [
+        f"{text}=tensorboard" if text == "--track" and after.startswith("-") else text
+        for text, after in zip(arguments, following, strict=True)
+    ]

@@ -17,6 +17,7 @@ from protofission.cli.arguments import (
     OptionalOut,
     OptionalPath,
     OptionalText,
+    OptionalTracker,
     Out,
     Set,
     Whole,
@@ -54,8 +55,9 @@ class RunOptions:
     """Device to train on; by default the best available."""
     save_every: float = 60.0
     """Least seconds between two saved states."""
-    track: Flag = False
-    """Write curves for TensorBoard into the folder."""
+    track: OptionalTracker = None
+    """Write curves for TensorBoard into the folder, or numbers and options to MLflow, where
+    MLFLOW_TRACKING_URI says; --track alone is TensorBoard."""
 
 
 @gives_json("train")
@@ -77,8 +79,8 @@ def train(
 
         protofission pretrain --preset digits --out runs/simclr
         protofission train orca+pf --out runs/pf --set backbone.weights=runs/simclr
-        protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track
-        protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track --resume
+        protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track tensorboard
+        protofission train orca+pf --preset cpu/cifar10 --out runs/cifar --track mlflow
         protofission train orca+pf --store stores/cifar10 --out runs/features
         protofission train orca+pf --preset paper/cifar10 --out runs/paper --processes 4
         protofission train orca+pf --preset paper/cifar10 --out runs/ray --on auto --processes 8
@@ -136,7 +138,7 @@ def run_training(method: str, preset: str, run_options: RunOptions) -> dict[str,
     from protofission.training.run import check_folder
     from protofission.training.run_console import show_loading, show_run, show_start_warnings
     from protofission.training.run_folder import RunFolder
-    from protofission.training.tensorboard import Tracker
+    from protofission.training.tracking import find_tracker
 
     command = Command(method, preset, run_options.set_, run_options.seed)
     experiment = command.experiment()
@@ -144,7 +146,7 @@ def run_training(method: str, preset: str, run_options: RunOptions) -> dict[str,
     check_accelerator(preset, run_options.accelerator)
     folder, console = RunFolder(run_options.out), Console()
     check_folder(folder, experiment, resume=run_options.resume)
-    tracker = Tracker(folder) if run_options.track else None
+    tracker = find_tracker(run_options.track, folder)
     if run_options.on != "local":
         _train_elsewhere(command, run_options, console)
         return _run_result(folder)

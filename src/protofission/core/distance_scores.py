@@ -297,3 +297,15 @@ DISTANCE_SCORES: dict[str, DistanceScore] = {
     "relative_mahalanobis": in_unit_space(fit_relative_mahalanobis),
     "pool_filter": in_unit_space(fit_pool_filter),
 }
+"""OOD scores by distance, by name: each is fitted to the features of labeled images and of a pool.
+
+Examples:
+    >>> import torch
+    >>> from protofission import DISTANCE_SCORES
+    >>> labels = torch.arange(40) % 2
+    >>> labeled = torch.eye(8)[labels] + 0.1 * torch.randn(40, 8)
+    >>> score = DISTANCE_SCORES["mahalanobis"](labeled, labels, torch.randn(60, 8), 2)
+    >>> near, far = score(torch.eye(8)[[0, 5]])
+    >>> bool(near < far)
+    True
+"""

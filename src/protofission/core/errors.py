@@ -9,7 +9,16 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 class InputError(ValueError):
-    """A value that the caller can correct; the command line prints it and exits with code 2."""
+    """A value that the caller can correct; the command line prints it and exits with code 2.
+
+    Examples:
+        >>> from protofission import FissionHead, InputError
+        >>> try:
+        ...     FissionHead(num_features=128, num_classes=0)
+        ... except InputError as error:
+        ...     print(error)
+        num_classes = 0 must be at least 1.
+    """
 
 
 class UnknownKeyError(InputError):

@@ -41,6 +41,14 @@ def override(value: Value, assignment: str) -> Value:
 
     A key that a method with fission does not have is looked for in its base, so that
     `method.entropy_weight=2` means the same for `orca` and `orca+pf`.
+
+    Examples:
+        >>> from protofission import override, preset
+        >>> override(preset("digits", "orca+pf"), "recipe.epochs=5").recipe.epochs
+        5
+
+    Raises:
+        InputError: there is no such option, or the value is none for it.
     """
     key, separator, text = assignment.partition("=")
     require(

@@ -48,3 +48,13 @@ SCORES: dict[str, Score] = {
     "entropy": entropy,
     "lack_of_mass": lack_of_mass,
 }
+"""OOD scores by name: from (N, C) logits and probabilities to (N,) scores, higher is more OOD.
+
+Examples:
+    >>> import torch
+    >>> from protofission import SCORES
+    >>> logits = torch.tensor([[9.0, 0.0], [0.1, 0.0]])  # sure of a class, and of none
+    >>> sure, unsure = SCORES["max_probability"](logits, logits.softmax(-1))
+    >>> bool(sure < unsure)
+    True
+"""

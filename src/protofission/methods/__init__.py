@@ -69,6 +69,13 @@ METHODS: dict[str, Method[Any]] = {
     "t2t": T2T(),
     "t2t+pf": WithFission(T2T()),
 }
+"""Methods by name, with their default options; `+pf` is a method with fission.
+
+Examples:
+    >>> from protofission import METHODS
+    >>> METHODS["fixmatch"].threshold
+    0.95
+"""
 
 
 def find_method(name: str) -> Method[Any]:

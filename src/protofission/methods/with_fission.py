@@ -37,6 +37,12 @@ class WithFission(Method[OwnTargets]):
     """The base's risk on the max-logits, on every slot (L_cst), and L_div. One decision for all.
 
     Traits are the base's, but for a head with V prototypes.
+
+    Examples:
+        >>> from protofission import METHODS, WithFission
+        >>> method = WithFission(METHODS["fixmatch"], diversity_weight=0.3)
+        >>> method.traits.head.kind
+        'fission'
     """
 
     base: Method[OwnTargets]

@@ -65,7 +65,14 @@ class Judging:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that determines a run."""
+    """Everything that determines a run; a frozen value, which `override` changes a copy of.
+
+    Examples:
+        >>> from protofission import METHODS, Experiment, preset
+        >>> experiment = preset("digits", "orca+pf")
+        >>> isinstance(experiment, Experiment), experiment.name, experiment.head.prototypes
+        (True, 'orca+pf', 5)
+    """
 
     name: str = field(metadata={FIXED: True})
     """The method's name."""

@@ -35,7 +35,7 @@ from protofission.training.run_elsewhere import RunWork, perform_elsewhere
 from protofission.training.run_folder import RunFolder
 from protofission.training.run_words import RunLine, tell_moments
 from protofission.training.schedules import number_of_steps
-from protofission.training.tensorboard import Tracker
+from protofission.training.tracking import EpochTracker
 from protofission.training.trunk_cache import cached_trunk
 
 GPU_SHARE = 0.1
@@ -51,7 +51,7 @@ def show_run(
     resume: bool = False,
     processes: Processes = ALONE,
     save_every: float = SAVE_EVERY,
-    tracker: Tracker | None = None,
+    tracker: EpochTracker | None = None,
     command: Command | None = None,
 ) -> None:
     """Perform a run under a bar; the first process prints for all."""

@@ -33,7 +33,7 @@ from protofission.training.run import perform
 from protofission.training.run_folder import RunFolder
 from protofission.training.run_words import RunLine, tell_moments
 from protofission.training.schedules import number_of_steps
-from protofission.training.tensorboard import Tracker
+from protofission.training.tracking import find_tracker
 from protofission.training.trunk_cache import load_data
 
 OUTLIVED = 60.0
@@ -51,7 +51,8 @@ class RunWork:
     """The number of processes."""
     resume: bool
     save_every: float
-    track: bool
+    track: str | None
+    """A name of TRACKERS."""
     accelerator: str
 
 
@@ -150,7 +151,7 @@ def _perform(
         save_every=work.save_every,
         command=work.command,
     )
-    tracker = Tracker(folder) if work.track and processes.first else None
+    tracker = find_tracker(work.track, folder) if processes.first else None
     for done, lines in tell_moments(moments, experiment, steps, tracker):
         news = RunNews(done, steps, (*news.lines, *lines))
         if processes.first:

@@ -9,7 +9,7 @@ from protofission.training import diagnosis
 from protofission.training.experiment import Experiment
 from protofission.training.history import Epoch
 from protofission.training.run import Moment
-from protofission.training.tensorboard import Tracker
+from protofission.training.tracking import EpochTracker
 
 
 class RunLine(NamedTuple):
@@ -20,7 +20,10 @@ class RunLine(NamedTuple):
 
 
 def tell_moments(
-    moments: Iterable[Moment], experiment: Experiment, steps: int, tracker: Tracker | None = None
+    moments: Iterable[Moment],
+    experiment: Experiment,
+    steps: int,
+    tracker: EpochTracker | None = None,
 ) -> Iterator[tuple[int, list[RunLine]]]:
     """Yield the steps that are done, and what there is to say, after every step of a run.
 
@@ -42,6 +45,8 @@ def tell_moments(
                     warned.add(finding.kind)
                     lines.append(RunLine(finding.sentence, warning=True))
         yield done, lines
+    if tracker is not None:
+        tracker.finish()
 
 
 def epoch_line(epoch: Epoch) -> str:

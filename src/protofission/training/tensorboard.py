@@ -32,6 +32,11 @@ class Tracker:
             self._writer.add_scalar(name, value, epoch.epoch)
         self._writer.flush()
 
+    def finish(self) -> None:
+        """Close the file of curves."""
+        if self._writer is not None:
+            self._writer.close()
+
 
 def curve_values(epoch: Epoch) -> dict[str, float]:
     """The numbers of an epoch, by the names of their curves."""

@@ -48,7 +48,15 @@ from protofission.triage.workbench.versions import bundle_folder, current_versio
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A calibrated model, the names of its classes, its encoder's reference, and its card."""
+    """A calibrated model, the names of its classes, its encoder's reference, and its card.
+
+    Examples:
+        >>> from protofission import Bundle
+        >>> model = Bundle.load("model")
+        >>> verdicts = model.predict_features(model.encoder().features(images).numpy())
+        >>> len(verdicts.classes) == len(images)  # (n, 3, h, w) floats in [0, 1]
+        True
+    """
 
     calibrated_model: CalibratedModel
     class_names: tuple[str, ...]
@@ -266,6 +274,13 @@ class Bundle:
 
 
 load = Bundle.load
+"""Load the bundle of a folder: `Bundle.load` by a shorter name.
+
+Examples:
+    >>> import protofission
+    >>> protofission.load("model").class_names
+    ('0', '1')
+"""
 
 
 def _load(folder: Path, shown: str) -> Bundle:

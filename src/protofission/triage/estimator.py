@@ -118,6 +118,18 @@ class PrototypeFissionClassifier(
             a power of 2 where they are very large or small; a constant one has scale 0.
         calibrated_model_: the `FoldEnsemble`, a torch module, of (rows - offset_) * scale_.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+
+    Examples:
+        >>> from sklearn.datasets import load_digits
+        >>> from protofission import PrototypeFissionClassifier
+        >>> rows, digits = load_digits(return_X_y=True)
+        >>> y = digits.copy()
+        >>> y[300:] = -1  # 300 labels; of these, digits from 5 on are strangers
+        >>> y[digits > 4] = -1
+        >>> model = PrototypeFissionClassifier(steps=30, folds=2, random_state=0).fit(rows, y)
+        >>> predicted = model.predict(rows[1000:])
+        >>> sorted(set(predicted.tolist()))
+        [-1, 0, 1, 2, 3, 4]
     """
 
     def __init__(

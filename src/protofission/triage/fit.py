@@ -76,16 +76,16 @@ def fit(
         on: the machines that train the models of folds, as `find_launcher` takes it.
         keep_features: keep features and the list of images in the model, for the workbench.
         console: shows progress and findings; by default nothing is shown.
+
+    Examples:
+        >>> import protofission
+        >>> model = protofission.fit("labeled", "pool", "model", quality="fast")
+        >>> model.class_names
+        ('0', '1')
     """
     labeled, unlabeled, out = map(path_of, (labeled, unlabeled, out))
     options, console = options or FitOptions(), console or Console(quiet=True)
-    require(
-        not out.exists() or (out.is_dir() and not any(out.iterdir())),
-        f"{printable(str(out))} is there already: name a new folder for the model.",
-    )
-    for folder in (labeled, unlabeled):
-        inside = folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
-        require(not inside, f"{printable(str(out))} lies among the images: name one elsewhere.")
+    _check_place(out, labeled, unlabeled)
     launcher = None if on == "local" else find_launcher(on, processes)
     choice = choose_encoder(encoder, quality, encoder_options)
     work = out.absolute().with_name(f".{out.absolute().name}.fitting")
@@ -125,6 +125,17 @@ def fit(
         print_line(console, text)
     print_line(console, f"The model: {printable(str(out))}, the page: {printable(str(out / PAGE))}")
     return bundle
+
+
+def _check_place(out: Path, *images: Path) -> None:
+    """Refuse a folder for the model that is in use, or lies among the images."""
+    require(
+        not out.exists() or (out.is_dir() and not any(out.iterdir())),
+        f"{printable(str(out))} is there already: name a new folder for the model.",
+    )
+    for folder in images:
+        inside = folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
+        require(not inside, f"{printable(str(out))} lies among the images: name one elsewhere.")
 
 
 @contextmanager

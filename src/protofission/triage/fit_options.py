@@ -21,7 +21,13 @@ MOST_FOLDS = 50
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The options of a fit."""
+    """The options of a fit.
+
+    Examples:
+        >>> from protofission import FitOptions
+        >>> FitOptions(keep=0.9, discover="auto").folds
+        5
+    """
 
     keep: float = 0.95
     """Share of known images to accept."""

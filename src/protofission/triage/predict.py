@@ -108,6 +108,14 @@ def predict(
         allow_download: get the encoder from the hub, if it is not on this machine.
         force: write over a file that is there.
 
+    Examples:
+        >>> import protofission
+        >>> rows = protofission.predict("model", "new")
+        >>> {row.decision for row in rows} <= {"accept", "reject", "novel"}
+        True
+        >>> protofission.predict("model", "new", "new.csv").rows == len(rows)
+        True
+
     Raises:
         InputError: the file is there, and is not of this model and these images.
     """

@@ -53,6 +53,11 @@ class Row(NamedTuple):
     """The prediction of one image; of one that could not be read, its path and an error.
 
     A number is the Python float whose text is the shortest of its float32.
+
+    Examples:
+        >>> from protofission import Row
+        >>> Row("new/0001.png", "cat", 0.98, decision="accept").class_name
+        'cat'
     """
 
     path: str

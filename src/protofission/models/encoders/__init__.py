@@ -11,7 +11,9 @@ from protofission.models.encoders.base import Encoder, EncoderSpec
 from protofission.models.encoders.efficientnet import PACKAGED, EfficientNetLite
 from protofission.models.encoders.huggingface import Transformers
 from protofission.models.encoders.onnx_network import Onnx
+from protofission.models.encoders.open_clip_model import OpenClip
 from protofission.models.encoders.own_backbone import OwnBackbone
+from protofission.models.encoders.timm_model import Timm
 from protofission.models.weight_files import packaged_weights
 from protofission.system.json_files import as_type
 
@@ -32,6 +34,8 @@ ENCODERS: dict[str, type[EncoderSpec]] = {
     "own": OwnBackbone,
     "transformers": Transformers,
     "onnx": Onnx,
+    "timm": Timm,
+    "open-clip": OpenClip,
 }
 DEFAULT = "efficientnet-lite0"
 
@@ -40,7 +44,9 @@ NOT_KEPT = ("engine",)
 
 SOURCES = {
     "onnx": "FILE",
+    "open-clip": "NAME/TAG",
     "own": "RUN_OR_FILE_OR_PACKAGED_NAME",
+    "timm": "NAME",
     "transformers": "FOLDER_OR_HUB_NAME",
 }
 """Words for the source of a kind, which an error shows; SOURCE for other kinds."""
@@ -103,7 +109,7 @@ def spec_of(kind: str, source: str, options: dict[str, Any]) -> EncoderSpec:
 
 def fetch(spec: EncoderSpec) -> None:
     """Download an encoder whose source is a name on the hub; loading never does."""
-    if isinstance(spec, Transformers):
+    if isinstance(spec, Transformers | Timm | OpenClip):
         spec.fetch()
 
 

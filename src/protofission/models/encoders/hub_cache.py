@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+
+from protofission.system.optional_libraries import import_optional
 
 FAMILIES = ("dinov3", "dinov2", "siglip2", "siglip", "clip")
 """Families of vision encoders, as they stand in the names of models; the first is preferred."""
@@ -27,6 +31,22 @@ def find_better_encoder() -> str | None:
         if name and family is not None and _is_whole(folder):
             found.append((FAMILIES.index(family), f"{name[1]}/{name[2]}"))
     return min(found)[1] if found else None
+
+
+@contextmanager
+def hub_offline(extra: str, user: str) -> Iterator[None]:
+    """Keep libraries from asking the hub; what is in its cache is found.
+
+    Args:
+        extra: the extra that brings the hub's library.
+        user: what needs it, as a sentence begins with it.
+    """
+    state = import_optional("huggingface_hub.constants", extra, user)
+    before, state.HF_HUB_OFFLINE = state.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        state.HF_HUB_OFFLINE = before
 
 
 def cache_folder() -> Path:

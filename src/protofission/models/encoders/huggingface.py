@@ -28,6 +28,7 @@ from protofission.models.encoders.base import (
     probe_images,
     reason_of,
 )
+from protofission.models.encoders.hub_cache import hub_offline
 from protofission.models.encoders.huggingface_files import (
     find_model_folder,
     read_config,
@@ -90,7 +91,7 @@ class Transformers:
         """Load the encoder with its weights onto a device."""
         library = import_optional("transformers", "hub", "A transformers encoder")
         folder = find_model_folder(self.source)
-        with _quiet(library), _offline():
+        with _quiet(library), hub_offline("hub", "A transformers encoder"):
             tower = _load_tower(library, folder, self)
             preprocessing = self._find_preprocessing(folder, tower.config)
             encoder = TransformersEncoder(self, preprocessing, tower.eval())
@@ -266,14 +267,3 @@ def _quiet(library: Any) -> Iterator[None]:
             log.set_verbosity(level)
             if bars:
                 log.enable_progress_bar()
-
-
-@contextmanager
-def _offline() -> Iterator[None]:
-    """Keep the library from asking the hub."""
-    state = import_optional("huggingface_hub", "hub", "A transformers encoder").constants
-    before, state.HF_HUB_OFFLINE = state.HF_HUB_OFFLINE, True
-    try:
-        yield
-    finally:
-        state.HF_HUB_OFFLINE = before
