@@ -13,8 +13,8 @@ from collections.abc import Callable
 from cyclopts import App, CycloptsError
 
 from protofission import __version__
-from protofission.cli.bundle_verbs import pack, push
 from protofission.cli.arguments import name_tracker
+from protofission.cli.bundle_verbs import pack, push
 from protofission.cli.data_verbs import check, fetch, split
 from protofission.cli.demo_verb import demo
 from protofission.cli.embed_verb import embed
