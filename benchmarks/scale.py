@@ -175,8 +175,9 @@ def synthetic(rows: int, on: str, shard: int = 1000) -> None:
                 if number % max(1, size // shard // 20) == 0:
                     seen.append(memory())
             print(
-                f"{on}: {size:,} rows, {size // shard} pieces, {clock.rate():,.0f} rows/s, memory "
-                f"of the launcher {seen[0]:.0f} MB at the start, {seen[-1]:.0f} MB at the end",
+                f"{on}: {size:,} rows, {size // shard} pieces, {clock.rate():,.0f} rows/s, "
+                f"{clock.processor_rate():,.0f} by a processor's second, memory of the launcher "
+                f"{seen[0]:.0f} MB at the start, {seen[-1]:.0f} MB at the end",
                 flush=True,
             )
 

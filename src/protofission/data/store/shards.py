@@ -195,7 +195,8 @@ class ShardedStore(Store):
 
 def plain_augmentation(augmentation: dict[str, Any], plan: ShardedPlan) -> dict[str, Any]:
     """The augmentation of a shard without its place, which is that of a store in one piece."""
-    made_by = {key: augmentation[key] for key in ("views", "options", "seed")}
+    kept = ("views", "options", "seed")
+    made_by = {key: value for key, value in augmentation.items() if key in kept}
     return {**made_by, "fingerprint": fingerprint(made_by, plan.counts)}
 
 
