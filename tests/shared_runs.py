@@ -42,7 +42,7 @@ def perform_killed(launcher: Launcher, folder: Path) -> list[RunNews]:
     """Perform the run of COMMAND by two processes of a launcher; a state is saved every step."""
     run_elsewhere._carry_out = killed_once
     try:
-        work = RunWork(COMMAND, folder, 2, False, 0.0, False, "cpu")
+        work = RunWork(COMMAND, folder, 2, False, 0.0, None, "cpu")
         return list(perform_elsewhere(work, launcher))
     finally:
         run_elsewhere._carry_out = carry_out

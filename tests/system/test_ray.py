@@ -85,7 +85,7 @@ def test_processes_of_a_run_meet_on_two_nodes_and_go_on_if_one_is_lost(
 ) -> None:
     """The weights are those of processes of this machine, which meet in the same way."""
     perform_killed(RayLauncher("auto", processes=2), tmp_path / "run")
-    work = RunWork(COMMAND, tmp_path / "here", 2, False, 60.0, False, "cpu")
+    work = RunWork(COMMAND, tmp_path / "here", 2, False, 60.0, None, "cpu")
     list(perform_elsewhere(work, LocalLauncher(2)))
     here, there = (
         (tmp_path / name / "weights.safetensors").read_bytes() for name in ("here", "run")
@@ -98,7 +98,7 @@ def test_more_processes_that_meet_than_processors_are_refused(
     cluster: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_launcher, "PATIENCE", 1.0)
-    work = RunWork(COMMAND, tmp_path / "run", 9, False, 60.0, False, "cpu")
+    work = RunWork(COMMAND, tmp_path / "run", 9, False, 60.0, None, "cpu")
     with pytest.raises(InputError, match="9 processes want 9 of CPU at once, and the Ray cluster"):
         list(perform_elsewhere(work, RayLauncher("auto", processes=9)))
     assert not (tmp_path / "run").exists()

@@ -68,6 +68,6 @@ def test_a_lost_process_ends_the_others_and_all_go_on_at_the_saved_state(
 def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "other").write_text("")
-    work = RunWork(COMMAND, tmp_path / "run", 1, False, 60.0, False, "cpu")
+    work = RunWork(COMMAND, tmp_path / "run", 1, False, 60.0, None, "cpu")
     with pytest.raises(InputError, match="holds other files, such as other"):
         list(perform_elsewhere(work, LocalLauncher(1)))

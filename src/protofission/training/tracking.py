@@ -36,7 +36,7 @@ def find_tracker(name: str | None, folder: RunFolder) -> EpochTracker | None:
     Raises:
         InputError: there is none of that name, or its library is missing.
     """
-    if name is None:
+    if not name:
         return None
     if name not in TRACKERS:
         raise unknown("tracker", name, TRACKERS)
