@@ -119,5 +119,5 @@ def test_without_the_library_one_sentence_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match=r'needs datasets: pip install "protofission\[hf\]"'):
+    with pytest.raises(InputError, match=r'needs datasets: pip install "protofission\[hub\]"'):
         load_hub(tmp_path, 8)

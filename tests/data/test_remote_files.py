@@ -122,10 +122,12 @@ def test_a_list_in_other_object_stores_too(
     with FakeBuckets(tmp_path / "bucket") as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.address)
         monkeypatch.setenv("HF_ENDPOINT", server.address)
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         if library == "huggingface_hub":  # which has read its endpoint when it was imported
             import huggingface_hub.hf_file_system as files
 
             monkeypatch.setattr(files.constants, "ENDPOINT", server.address)
+            monkeypatch.setattr(files.constants, "HF_HUB_OFFLINE", False)
             template = f"{server.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
             monkeypatch.setattr(files.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         fsspec.get_filesystem_class(place.partition(":")[0]).clear_instance_cache()

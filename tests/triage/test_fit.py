@@ -243,7 +243,7 @@ def test_a_model_without_features_says_so_to_the_workbench(tmp_path, call, brief
     assert not (model / "features").exists()
     assert not (model / "images.json").exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "labeled", "model", "pool"]
-    with pytest.raises(InputError, match=r"or of --no-features: fit it again"):
+    with pytest.raises(InputError, match=r"of --no-features or of `protofission pack`"):
         Material.open(model)
 
 

@@ -107,7 +107,7 @@ def command_line() -> str:
 
 def name_tracker(arguments: Sequence[str]) -> list[str]:
     """Arguments in which `--track` has a name; alone it means TensorBoard, as it always did."""
-    following = [*arguments[1:], "-"]
+    following = [*arguments, "-"][1:]
     return [
         f"{text}=tensorboard" if text == "--track" and after.startswith("-") else text
         for text, after in zip(arguments, following, strict=True)

@@ -19,6 +19,7 @@ from protofission.cli.arguments import (
     command_line,
 )
 from protofission.cli.json_results import Json, gives_json
+from protofission.core.errors import InputError
 
 if TYPE_CHECKING:
     from protofission.experiments.suite import Run
@@ -121,8 +122,16 @@ def _run_state(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         "run": run.folder.path,
         "finished": finished,
-        "metrics": run.folder.plain("metrics") if finished else None,
+        "metrics": _metrics(run) if finished else None,
     }
+
+
+def _metrics(run: Run) -> Any:
+    """The metrics of a run, or None if they are damaged, which the report says."""
+    try:
+        return run.folder.plain("metrics")
+    except InputError:
+        return None
 
 
 @gives_json("report")

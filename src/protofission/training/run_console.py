@@ -39,7 +39,7 @@ from protofission.training.tracking import EpochTracker
 from protofission.training.trunk_cache import cached_trunk
 
 GPU_SHARE = 0.1
-"""Of a GPU of a Ray cluster, for a process that embeds: it decodes most of the time."""
+"""Part of a GPU of a Ray cluster for a process that embeds: it decodes most of the time."""
 
 
 def show_run(
@@ -149,7 +149,7 @@ def show_embedding(
     check_seed(seed)
     sharded = on != "local" or shard is not None or (out / SHARDS).exists()
     cuda = device is not None and device.type != "cpu"
-    here = processes or (1 if cuda else processors())
+    here = (1 if cuda else processors()) if processes is None else processes
     launcher = None
     if sharded:
         launcher = find_launcher(
@@ -172,9 +172,8 @@ def show_embedding(
     place = None if folder is None else str(folder)
     if launcher is not None:
         shared: Any = {"launcher": launcher, "shard": shard, "views": views, "seed": seed}
-        shared |= {"device": device}
         with progress_bar(console, f"embedding {printable(source)}") as progress:
-            shared |= {"data_folder": place, "progress": progress}
+            shared |= {"data_folder": place, "progress": progress, "device": device}
             shared |= {"encoder": loaded, "say": partial(print_line, console)}
             store = embed_in_shards(source, encoder, out, counts, **shared)
         _print_store(store, begun, console)

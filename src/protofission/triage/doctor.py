@@ -99,7 +99,7 @@ class Examination:
     accelerators: tuple[str, ...]
     rates: tuple[Rate, ...]
     findings: tuple[str, ...]
-    """What is wrong or slow, why, and what helps."""
+    """Findings: a fault or a slow part, its reason, and a remedy."""
 
     @property
     def well(self) -> bool:

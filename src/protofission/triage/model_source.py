@@ -1,4 +1,4 @@
-"""Where a model is: a folder, a .zip file, or the hub."""
+"""Place of a model: a folder, a .zip file, or the hub."""
 
 from __future__ import annotations
 
