@@ -51,21 +51,16 @@ def sharded(folder: Path, shards: int, rows: int, width: int) -> Path:
 def train(store: Path, out: Path, processes: int, *options: str) -> None:
     sets = [f"--set={option}" for option in (*SMALL, *options)]
     command = [sys.executable, "-m", "protofission", "train", "orca", "--store", str(store)]
-    if processes > 1:
-        port = ["--master-addr", "127.0.0.1", "--master-port", "0"]
-        command[1:3] = [
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node",
-            "2",
-            *port,
-            "-m",
-            *command[2:3],
-        ]
+    if processes > 1:  # --standalone has them meet at a free port
+        torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        command[1:2] = ["-m", *torchrun, "-m"]
     done = subprocess.run(
-        [*command, *sets, "--out", str(out)], capture_output=True, text=True,
+        [*command, *sets, "--out", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=600,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
 
 
