@@ -15,8 +15,8 @@ from protofission.data.image_sets import TestData, TrainingData, pool_indices
 from protofission.data.splits.split import Split
 from protofission.data.store.reader import RowReader, Store
 
-MAPPED = 2**29
-"""Bytes of one view that are held in memory at a time."""
+MAPPED = 400 * 2**20
+"""Bytes of one view that are held in memory at a time: CIFAR's are, those of millions are not."""
 
 
 class StoredViews(Augmentations):
