@@ -201,6 +201,16 @@ def test_settled_models_judge_side_by_side_as_one_after_the_other(count):
     assert same == (count <= MOST_STACKED)
 
 
+@torch.no_grad()
+def test_models_side_by_side_judge_no_rows_as_none():
+    settled = ensemble_of()[0]
+    settled.settle()
+    assert settled.stack is not None
+    verdicts = settled(torch.zeros(0, INPUTS))
+    assert verdicts.probs.shape == (0, KNOWN)
+    assert verdicts.id_scores.shape == verdicts.decisions.shape == (0,)
+
+
 @pytest.mark.parametrize("kind", ["fission with offset", "tied", "linear", "mlp", "sizes"])
 @torch.no_grad()
 def test_settled_models_of_any_kind_judge_as_before(kind):

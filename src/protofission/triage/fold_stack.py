@@ -58,7 +58,8 @@ class FoldStack(FoldModel):
         """(K, N, heads): fission's logits of (K, N, width) whitened units."""
         rows = unit_vectors(linear(units, self.weight, self.bias))
         cosines = linear(rows, self.prototypes, torch.zeros_like(self.prototypes[..., 0]))
-        nearest = max_logits(cosines.view(*rows.shape[:2], self.sizes.heads, -1))
+        heads = self.sizes.heads
+        nearest = max_logits(cosines.reshape(*rows.shape[:2], heads, cosines.shape[-1] // heads))
         return self.sizes.head.temperature * nearest - self.sizes.head.offset
 
 
