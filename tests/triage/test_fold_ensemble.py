@@ -20,7 +20,7 @@ HEAD, ADAPTER = HeadSpec("fission", prototypes=2), AdapterSpec(width=4)
 
 
 def random_model(seed, head=HEAD, adapter=ADAPTER, reduced=7):
-    sizes = FoldModelSizes(INPUTS, reduced, 5, 6, KNOWN, 4, head, adapter)
+    sizes = FoldModelSizes(INPUTS, reduced, 5, 6, KNOWN, 4, head, adapter, free=2)
     model, generator = sizes.build(), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():

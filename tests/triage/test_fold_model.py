@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from protofission.core.center_mixture import fit_centers, start_centers
+from protofission.core.rng import step_rng
 from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.triage.fold_model import FoldModelSizes, spread_logits
 from protofission.triage.fold_models import FoldData, _train
-from protofission.triage.fold_training import FoldTraining, estimate_share, train_fold
+from protofission.triage.fold_training import FoldTraining, estimate_share, set_share, train_fold
 
 
 def sizes_of(strange=4, **others):
@@ -23,6 +25,7 @@ def sizes_of(strange=4, **others):
         "strange": strange,
         "head": HeadSpec("fission", prototypes=2),
         "adapter": AdapterSpec("linear", width=4),
+        "free": strange,
     }
     return FoldModelSizes(**{**given, **others})
 
@@ -71,10 +74,15 @@ def twin(model, row):
     pulled = standard * min(1, longest / math.sqrt(sum(v * v for v in standard)))
     linear = part["regression"] @ pulled + part["intercepts"]
     energy = math.log(sum(math.exp(v) for v in linear))
-    scores = np.array([margin, to_background - min(distances), energy])
-    score = sum((scores - part["score_centers"]) / part["score_scales"])
+    scores = [margin, to_background - min(distances), energy]
     by_distance = -distances / 2 / math.sqrt(model.sizes.near)
-    logits = [spread(each) for each in (fission[:known], linear, by_distance)]
+    logits = [fission[:known], linear, by_distance]
+    if model.sizes.free:
+        odds = [math.exp(v) for v in part["centers"] @ whitened + part["center_offsets"]]
+        scores.append(math.log(sum(odds[:known]) / sum(odds[known:])))
+        logits.append(np.log(odds[:known]))
+    logits = [spread(each) for each in logits]
+    score = sum((np.array(scores) - part["score_centers"]) / part["score_scales"])
     return sum(map(np.divide, logits, part["logit_scales"])), score
 
 
@@ -97,7 +105,7 @@ def test_logits_and_scores_are_those_of_the_twin(strange):
 @pytest.mark.parametrize("head", ["fission", "cosine", "linear"])
 def test_shapes_are_those_of_the_tensors(adapter, head):
     spec = AdapterSpec(adapter, width=4, hidden=5)
-    sizes = sizes_of(head=HeadSpec(head, prototypes=2), adapter=spec)
+    sizes = sizes_of(head=HeadSpec(head, prototypes=2), adapter=spec, free=2)
     built = {name: tuple(value.shape) for name, value in sizes.build().state_dict().items()}
     assert sizes.shapes() == built
     assert spec.outputs(6) == (6 if adapter == "none" else 4)
@@ -146,10 +154,11 @@ def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
     wanted = wanted - mahalanobis(near, classes).amin(1)
     assert torch.allclose(scores[:, 1], wanted, rtol=1e-3, atol=1e-3)
 
+    share = first_share(near, labels)
     by_pool = scores[len(labels) :]
     assert torch.allclose(model.score_centers, by_pool.mean(0), rtol=1e-3, atol=1e-4)
     weights = by_pool.std(0, correction=0) / model.score_scales
-    assert weights.tolist() == pytest.approx([1, 0.5, 0.25], rel=1e-3)  # as for a share of a half
+    assert weights.tolist() == pytest.approx([1, share, (1 - share) ** 2, 1], rel=1e-3)
 
     linear = found @ model.regression.T + model.intercepts  # no row is far away
     known_by = taught_regression(model, standard, near, scores, logits, labels)
@@ -157,8 +166,15 @@ def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
     assert probs == pytest.approx(known_by.predict_proba(standard @ model.axes.T.numpy()), abs=1e-3)
     assert torch.allclose(logits[:, 1], spread_logits(linear), atol=1e-5)
     spreads = logits[len(labels) :].unbind(1)
-    scales = [float(each.std()) / weight for each, weight in zip(spreads, (2, 4, 1), strict=True)]
+    weights = (1 + 2 * (1 - share), 1 + 6 * (1 - share), 1, 8 * (1 - share) ** 2)
+    scales = [float(each.std()) / weight for each, weight in zip(spreads, weights, strict=True)]
     assert model.logit_scales.tolist() == pytest.approx(scales, rel=1e-3)
+
+
+def first_share(near, labels):
+    """The share of strangers that a model estimates by itself."""
+    count = len(labels)
+    return estimate_share(near[:count].float(), torch.from_numpy(labels), near[count:].float())
 
 
 def taught_regression(model, standard, near, scores, logits, labels):
@@ -170,12 +186,13 @@ def taught_regression(model, standard, near, scores, logits, labels):
     own = first.decision_function(standard[count:])
     own = np.stack([-own / 2, own / 2], 1) if own.ndim == 1 else own
     energy, guessed = np.log(np.exp(own).sum(1)), spread_logits(torch.from_numpy(own)).numpy()
-    share = estimate_share(near[:count].float(), torch.from_numpy(labels), near[count:].float())
-    parts = np.column_stack([scores[count:, :2].numpy(), energy])
-    ranked = (parts - parts.mean(0)) / parts.std(0) @ [1, share, (1 - share) ** 2]
-    by_fission, by_distance = (logits[count:, place].numpy() for place in (0, 2))
+    share = first_share(near, labels)
+    parts = np.column_stack([scores[count:, :2].numpy(), energy, scores[count:, 3].numpy()])
+    ranked = (parts - parts.mean(0)) / parts.std(0) @ [1, share, (1 - share) ** 2, 1]
+    by_fission, by_distance, by_centers = (logits[count:, place].numpy() for place in (0, 2, 3))
     summed = 3 * by_fission / by_fission.std() + guessed / guessed.std()
-    classes = (summed + by_distance / by_distance.std()).argmax(1)
+    summed = summed + by_distance / by_distance.std() + 3 * by_centers / by_centers.std()
+    classes = summed.argmax(1)
     sure = np.argsort(-ranked)[: round(0.7 * (1 - share) * len(ranked))]
     assert 0 < len(sure) < len(ranked)
     rows = standard @ model.axes.T.numpy()
@@ -185,36 +202,68 @@ def taught_regression(model, standard, near, scores, logits, labels):
     return taught.fit(rows, np.concatenate([labels, classes[sure]]), sample_weight=weights)
 
 
+def given_share(share):
+    """Parts of a model that was told the share of strangers, and its output for the pool."""
+    rows, labels, pool = drawn()
+    model = train_fold(SETTINGS, rows, labels, pool).double()
+    set_share(model.float(), rows, labels, pool, share, 0)
+    found = torch.from_numpy(pool).double()
+    return model, model.double().parts(found), model(found), (rows, labels, pool)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_scores_are_joined_by_the_share_of_strangers(share):
-    """Fission's, plus share times distances, plus (1 - share)^2 times energy."""
-    rows, labels, pool = drawn()
-    model = train_fold(SETTINGS, rows, labels, pool).double()
-    standard = model.parts(torch.from_numpy(pool).double())[0]
-    standard = (standard - standard.mean(0)) / standard.std(0, correction=0)
-    wanted = standard @ torch.tensor([1, share, (1 - share) ** 2]).double()
-    model.weigh(share)
-    found = model(torch.from_numpy(pool).double()).scores
-    assert (found - wanted).abs().max() < 0.02  # no weight is 0
+    """Fission's, share times distances, (1 - share)^2 times energy, and the mixture's."""
+    _, (scores, _), found, _ = given_share(share)
+    standard = (scores - scores.mean(0)) / scores.std(0, correction=0)
+    wanted = standard @ torch.tensor([1, share, (1 - share) ** 2, 1]).double()
+    assert (found.scores - wanted).abs().max() < 0.02  # no weight is 0
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9, 1.0])
 def test_logits_are_joined_by_the_share_of_known_images(share):
-    """1 + 2 known times fission's, 1 + 6 known times the regression's, and those of distances."""
+    """With k the known share: 1 + 2 k times fission's, 1 + 6 k times the regression's, those of
+    distances, and 8 k^2 times the mixture's."""
+    _, (_, logits), found, _ = given_share(share)
+    parts = logits / logits.transpose(0, 1).flatten(1).std(1)[:, None]
+    weights = torch.tensor([3 - 2 * share, 7 - 6 * share, 1, 8 * (1 - share) ** 2]).double()
+    wanted = torch.einsum("p,nps->ns", weights, parts)
+    assert torch.allclose(found.logits, wanted, rtol=1e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize("share", [None, 0.9])
+def test_centers_are_those_of_the_mixture(share):
+    """In the model's space, by the share that it estimates itself, or is told."""
     rows, labels, pool = drawn()
-    model = train_fold(SETTINGS, rows, labels, pool).double()
-    parts = model.parts(torch.from_numpy(pool).double())[1]
-    parts = parts / parts.transpose(0, 1).flatten(1).std(1)[:, None]
-    weights = torch.tensor([3 - 2 * share, 7 - 6 * share, 1]).double()
-    model.weigh(share)
-    found = model(torch.from_numpy(pool).double()).logits
-    assert torch.allclose(found, torch.einsum("p,nps->ns", weights, parts), rtol=1e-3, atol=1e-3)
+    model = train_fold(SETTINGS, rows, labels, pool)
+    near = model.spaces(torch.from_numpy(np.concatenate([rows, pool])))[1]
+    before = model.centers.clone()
+    if share is not None:
+        set_share(model, rows, labels, pool, share, 0)
+        assert (before - model.centers).abs().max() > 0.1
+    units = [model.spaces(torch.from_numpy(each))[2].double() for each in (rows, pool)]
+    classes, generator = torch.from_numpy(labels), step_rng(0, 0, "free centers")
+    starts = start_centers(units[0], classes, units[1], 6, generator)
+    by = first_share(near, labels) if share is None else share
+    wanted = fit_centers(starts, units[0], classes, units[1], by)
+    assert torch.allclose(model.centers.double(), 10 * wanted.centers, atol=1e-4)
+    assert torch.allclose(model.center_offsets.double(), wanted.log_priors, atol=1e-5)
+
+
+def test_a_pool_that_lies_on_the_known_centers_is_judged():
+    rows, labels, _ = drawn()
+    clean = np.stack([rows[labels == c].mean(0) for c in range(3)])[labels]
+    model = train_fold(SETTINGS, clean, labels, clean.copy())
+    set_share(model, clean, labels, clean, 0.3, 0)
+    found = model(torch.from_numpy(clean))
+    assert found.scores.isfinite().all()
+    assert (found.logits.argmax(1) == torch.from_numpy(labels)).all()
 
 
 def test_a_control_has_no_heads_for_strangers_and_the_labels_as_background():
     rows, labels, pool = drawn()
     model = train_fold(SETTINGS, rows, labels, None)
-    assert model.sizes.strange == 0
+    assert model.sizes.strange == model.sizes.free == 0
     assert model.mean.numpy() == pytest.approx(rows.mean(0), abs=1e-5)
     assert float(model(torch.from_numpy(rows)).scores.mean()) == pytest.approx(0, abs=1e-3)
     data = FoldData(rows, labels, np.full(len(rows), -1), pool, np.full(len(pool), -1))

@@ -131,7 +131,7 @@ class Manifest(ManifestFacts):
             _check_model(model.head, model.adapter)
             names = ("inputs", "reduced", "near", "width", "known")
             _check_sizes({name: getattr(model, name) for name in names})
-            _check_sizes({"strange": model.strange}, least=0)
+            _check_sizes({"strange": model.strange, "free": model.free}, least=0)
             require(
                 model.known == known and model.inputs == inputs and model.near <= model.reduced,
                 "its models do not fit each other.",

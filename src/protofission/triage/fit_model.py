@@ -44,6 +44,7 @@ from protofission.triage.fold_models import (
     held_out_outputs,
     pool_parts,
     pool_scores,
+    set_shares,
     train_models,
 )
 from protofission.triage.fold_training import CONTROL, METHOD, FoldTraining, Rows
@@ -290,8 +291,7 @@ def _train_and_guard(
     )
     strangers = _estimate_strangers(models, data)
     share = 0.5 if np.isnan(strangers.share) else strangers.share
-    for each in models:
-        each.weigh(share)
+    set_shares(models, data, settings, share)
     model = fold_verdicts(models, data)
     guard = compare(control, model, share, options.seed)
     return (controls if guard.pool_hurts else models), guard, strangers

@@ -13,8 +13,6 @@ from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
 
-START_SHARE = 0.5
-"""Share of strangers by which scores are joined until it is estimated."""
 LEAST_WEIGHT = 1e-3
 """Smallest weight of a score."""
 FARTHEST_ROW = 1.5
@@ -39,6 +37,8 @@ class FoldModelSizes:
     """Heads for strangers."""
     head: HeadSpec
     adapter: AdapterSpec
+    free: int = 0
+    """Free centers of the mixture; 0 is a model without one, as controls are."""
 
     def build(self) -> FoldModel:
         """Build the model, with any weights."""
@@ -57,12 +57,15 @@ class FoldModelSizes:
             "class_points": (self.known, self.near),
             "background_root": (self.near, self.near),
             "background_point": (1, self.near),
-            "score_centers": (3,),
-            "score_scales": (3,),
-            "logit_scales": (3,),
+            "score_centers": (self.parts,),
+            "score_scales": (self.parts,),
+            "logit_scales": (self.parts,),
             "regression": (self.known, self.inputs),
             "intercepts": (self.known,),
         }
+        if self.free:
+            found["centers"] = (self.known + self.free, self.width)
+            found["center_offsets"] = (self.known + self.free,)
         adapter = self.adapter.shapes(self.width)
         head = self.head.entry.shapes(self.head, self.adapter.outputs(self.width), self.heads)
         found |= {f"model.backbone.{name}": shape for name, shape in adapter.items()}
@@ -72,6 +75,11 @@ class FoldModelSizes:
     def heads(self) -> int:
         """All heads of the model."""
         return self.known + self.strange
+
+    @property
+    def parts(self) -> int:
+        """P, the parts of the score and of the logits: the mixture's is the fourth."""
+        return 4 if self.free else 3
 
 
 class FoldOutput(NamedTuple):
@@ -89,13 +97,15 @@ class FoldModel(nn.Module):
     Features are standardized, made unit vectors and reduced to their principal directions. There,
     distances are measured: relative Mahalanobis, with the pool as background. Whitened by the
     scatter within classes and made unit vectors again, they are compared with fission's prototypes,
-    those of known classes and those for strangers.
+    those of known classes and those for strangers, and with the known and free centers of a
+    mixture.
 
-    The ID score is a sum of three, each standardized by the pool, with the weights of
+    The ID score is a sum of parts, each standardized by the pool, with the weights of
     `score_weights`: by how much the largest logit of known classes exceeds the largest of
-    strangers; by how much the background is farther than the nearest class; and the energy of a
-    logistic regression, on the labels and on what is most surely known of the pool. The logits are
-    the sum of fission's, of the regression's, and of those that distances give, each scaled by its
+    strangers; by how much the background is farther than the nearest class; the energy of a
+    logistic regression, on the labels and on what is most surely known of the pool; and the log
+    odds of the mixture's known centers against its free ones. The logits are the sum of fission's,
+    of the regression's, of those that distances give and of the mixture's, each scaled by its
     spread and weighed by `logit_weights`.
     """
 
@@ -114,6 +124,10 @@ class FoldModel(nn.Module):
     logit_scales: Tensor
     regression: Tensor
     intercepts: Tensor
+    centers: Tensor
+    """(S + free, width), of length T: the concentration of the mixture."""
+    center_offsets: Tensor
+    """(S + free,), the logarithms of the centers' priors."""
 
     def __init__(self, sizes: FoldModelSizes) -> None:
         super().__init__()
@@ -133,14 +147,6 @@ class FoldModel(nn.Module):
         logits = logits / self.logit_scales[..., None, :, None]
         return FoldOutput(logits.sum(-2), row_sums(scores))
 
-    def weigh(self, share: float) -> None:
-        """Join scores and logits by an estimated share of strangers, in the place of START_SHARE.
-
-        It is for models that learned from a pool.
-        """
-        self.score_scales.mul_(score_weights(START_SHARE) / score_weights(share))
-        self.logit_scales.mul_(logit_weights(1 - START_SHARE) / logit_weights(1 - share))
-
     def spaces(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, D) standardized features, (N, near) reduced ones and (N, width) whitened units."""
         standard = (features - self.mean[..., None, :]) * self.scale[..., None, :]
@@ -149,10 +155,10 @@ class FoldModel(nn.Module):
         return standard, reduced[..., : self.sizes.near], units
 
     def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, 3) scores and (N, 3, S) logits, before they are scaled and summed.
+        """(N, P) scores and (N, P, S) logits, before they are scaled and summed.
 
-        Scores are by fission, by distances and by the energy of the logistic regression; logits by
-        fission, by logistic regression and by distances.
+        Scores are by fission, by distances, by the energy of the logistic regression and by the
+        mixture; logits by fission, by logistic regression, by distances and by the mixture.
         """
         standard, near, units = self.spaces(features)
         heads = self.head_logits(units)
@@ -164,10 +170,19 @@ class FoldModel(nn.Module):
         background = _squared_distances(near, self.background_root, self.background_point)
         regression = linear(pull_in(standard), self.regression, self.intercepts)
         relative = background[..., 0] - classes.amin(-1)
-        scores = torch.stack([margin, relative, regression.logsumexp(-1)], -1)
+        scores = [margin, relative, regression.logsumexp(-1)]
         # Half the distance is a log likelihood; of so many directions, it is much too sure.
-        logits = (known, regression, -classes / (2 * self.sizes.near**0.5))
-        return scores, spread_logits(torch.stack(logits, -2))
+        logits = [known, regression, -classes / (2 * self.sizes.near**0.5)]
+        if self.sizes.free:
+            own, free = self._center_logits(units)
+            scores.append(own.logsumexp(-1) - free.logsumexp(-1))
+            logits.append(own)
+        return torch.stack(scores, -1), spread_logits(torch.stack(logits, -2))
+
+    def _center_logits(self, units: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, S) and (N, free): logits of the mixture's centers."""
+        logits = linear(units, self.centers, self.center_offsets)
+        return logits[..., : self.sizes.known], logits[..., self.sizes.known :]
 
     def head_logits(self, units: Tensor) -> Tensor:
         """(N, heads): fission's logits of (N, width) whitened units."""
@@ -176,28 +191,29 @@ class FoldModel(nn.Module):
 
 
 def score_weights(share: float) -> Tensor:
-    """(3,): weights of fission's score, of distances and of energy: 1, share, (1 - share)^2.
+    """(4,): weights of the scores of fission, distances, regression and mixture.
 
-    Distances are relative to the pool, and tell strangers as far as it holds them; where it holds
-    few, the labels alone tell more.
+    They are 1, share, (1 - share)^2 and 1. Distances are relative to the pool, and tell strangers
+    as far as it holds them; where it holds few, the labels alone tell more.
 
     Args:
         share: of strangers in the pool.
     """
-    weights = torch.tensor([1.0, share, (1 - share) ** 2], dtype=torch.float64)
+    weights = torch.tensor([1.0, share, (1 - share) ** 2, 1.0], dtype=torch.float64)
     return weights.clamp_min(LEAST_WEIGHT)
 
 
 def logit_weights(known: float) -> Tensor:
-    """(3,): weights of the logits of fission, of the regression and of distances.
+    """(4,): weights of the logits of fission, regression, distances and mixture.
 
-    Fission and the regression learn from the pool, and tell classes the better the more of it is
-    known: 1 + 2 known, 1 + 6 known, 1.
+    Those that learn from the pool tell classes the better the more of it is known: 1 + 2 known,
+    1 + 6 known, 1, and 8 known^2.
 
     Args:
         known: share of known images in the pool; 0 without a pool.
     """
-    return torch.tensor([1 + 2 * known, 1 + 6 * known, 1.0], dtype=torch.float64)
+    weights = torch.tensor([1 + 2 * known, 1 + 6 * known, 1.0, 8 * known**2], dtype=torch.float64)
+    return weights.clamp_min(LEAST_WEIGHT)
 
 
 def pull_in(rows: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from protofission.system.launch.in_order import run_in_order
 from protofission.system.launch.launcher import Launcher, Tell, Work
 from protofission.triage.calibrated_model import JUDGED_AT_ONCE
 from protofission.triage.fold_model import FoldModel
-from protofission.triage.fold_training import FoldTraining, Rows, train_fold
+from protofission.triage.fold_training import FoldTraining, Rows, set_share, train_fold
 from protofission.triage.folds import NO_FOLD, Mask
 from protofission.triage.pool_guard import FoldVerdicts
 
@@ -132,9 +132,24 @@ def _train_piece(given: tuple[FoldData, FoldTraining], task: _Task, _: Tell) -> 
     return _train(*given, task)
 
 
+def set_shares(
+    models: list[FoldModel], data: FoldData, settings: FoldTraining, share: float
+) -> None:
+    """Give models that learned from the pool a better estimate of its share of strangers."""
+    with one_thread(strictly=True):
+        for number, model in enumerate(models):
+            learned, rows = data.folds != number, data.pool[data.parts != number]
+            seed = _seed_of(settings, number)
+            set_share(model, data.labeled[learned], data.labels[learned], rows, share, seed)
+
+
+def _seed_of(settings: FoldTraining, model: int) -> int:
+    return (settings.seed + model) % 2**63
+
+
 def _train(data: FoldData, settings: FoldTraining, task: _Task) -> FoldModel:
     learned = data.folds != task.model
-    settings = replace(settings, seed=(settings.seed + task.model) % 2**63)
+    settings = replace(settings, seed=_seed_of(settings, task.model))
     pool = data.pool[data.parts != task.model] if task.with_pool else None
     with one_thread(strictly=True), one_library_thread():
         return train_fold(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from protofission.core.array_types import Floats, Ints
+from protofission.core.center_mixture import CONCENTRATION, fit_centers, start_centers
 from protofission.core.distance_scores import (
     Gaussians,
     fit_background,
@@ -21,6 +22,7 @@ from protofission.core.distance_scores import (
 )
 from protofission.core.ood_share import ood_share
 from protofission.core.progress import Progress
+from protofission.core.rng import step_rng
 from protofission.core.unit_maps import ReducedRows, class_residuals, reduce_rows, unit_rows
 from protofission.data.augment.feature_views import FeatureViews
 from protofission.data.image_sets import TrainingData
@@ -28,7 +30,6 @@ from protofission.models.adapters import Adapter
 from protofission.models.heads import head_spec_of
 from protofission.models.model import Model
 from protofission.triage.fold_model import (
-    START_SHARE,
     FoldModel,
     FoldModelSizes,
     logit_weights,
@@ -46,9 +47,11 @@ MOST_ROOM = 100
 """Most heads for strangers; there are twice as many as known classes, if these are fewer."""
 LEAST_SHARE, MOST_SHARE = 0.2, 0.9
 """Ends of the share of strangers for which heads are kept in use: an estimate may be wrong."""
-FIRST_WEIGHTS = (3.0, 1.0, 1.0)
-"""Weights of the logits of fission, of the regression and of distances before the regression has
+FIRST_WEIGHTS = (3.0, 1.0, 1.0, 3.0)
+"""Weights of the logits of fission, regression, distances and mixture before the regression has
 learned from the pool."""
+NO_POOL = 0.5
+"""The share of strangers by which a model without a pool joins its scores."""
 SURE_SHARE = 0.7
 """Share of the pool images that should be known which teaches the regression: those of the highest
 scores."""
@@ -97,9 +100,9 @@ def train_fold(
     near = torch.from_numpy(reduced.rows[:, :NEAR].copy())
     classes = torch.from_numpy(labels)
     own, others = near[: len(labels)], near[len(labels) :] if pool is not None else near
-    matrix, offset = reduced.whitening(class_residuals(reduced.rows[: len(labels)], labels))
-    units = unit_rows(reduced.rows @ matrix - offset)
     share = None if pool is None else estimate_share(own, classes, others)
+    space = reduced.whitening(class_residuals(reduced.rows[: len(labels)], labels))
+    units = unit_rows(reduced.rows @ space[0] - space[1])
     model = _train_prototypes(settings, units, classes, known, share, progress)
     sizes = FoldModelSizes(
         inputs=labeled.shape[1],
@@ -110,22 +113,39 @@ def train_fold(
         strange=0 if pool is None else _room(known),
         head=head_spec_of(model.head),
         adapter=cast(Adapter, model.backbone).spec,
+        free=0 if pool is None else _room(known),
     )
     fold = sizes.build()
     fold.model.load_state_dict(model.state_dict())
     gaussians = fit_gaussians(own, classes, known, SHRINKAGE)
-    _fill_spaces(fold, reduced, matrix, offset)
+    _fill_spaces(fold, reduced, *space)
     _fill_distances(fold, gaussians, fit_background(others))
     outside = labeled[:0] if strangers is None else strangers
     _fill_regression(fold, labeled, labels, outside)
     if pool is None or share is None:
-        _standardize(fold, everything, score_weights(START_SHARE), logit_weights(0.0))
+        _standardize(fold, everything, score_weights(NO_POOL), logit_weights(0.0))
         return fold
+    _fill_centers(fold, labeled, labels, pool, share, settings.seed)
     _standardize(fold, pool, score_weights(share), torch.tensor(FIRST_WEIGHTS))
     sure, guesses = _surely_known(fold, pool, 1 - share)
     _fill_regression(fold, labeled, labels, outside, reduced.axes, sure, guesses)
-    _standardize(fold, pool, score_weights(START_SHARE), logit_weights(1 - START_SHARE))
+    _standardize(fold, pool, score_weights(share), logit_weights(1 - share))
     return fold
+
+
+def set_share(
+    fold: FoldModel, labeled: Rows, labels: Ints, pool: Rows, share: float, seed: int
+) -> None:
+    """Fit the centers of a model again, and join its parts, by a better estimate of the share.
+
+    Args:
+        labeled: (L, D), which the model learned from, with their `labels`.
+        pool: (U, D), which it learned from.
+        share: of strangers in the pool.
+        seed: that of its training.
+    """
+    _fill_centers(fold, labeled, labels, pool, share, seed)
+    _standardize(fold, pool, score_weights(share), logit_weights(1 - share))
 
 
 def estimate_share(labeled: Tensor, labels: Tensor, pool: Tensor) -> float:
@@ -163,8 +183,25 @@ def _train_prototypes(
 
 
 def _room(known: int) -> int:
-    """The number of heads for strangers."""
+    """The number of heads for strangers, and of free centers."""
     return min(2 * known, MOST_ROOM)
+
+
+@torch.no_grad()
+def _fill_centers(
+    fold: FoldModel, labeled: Rows, labels: Ints, pool: Rows, share: float, seed: int
+) -> None:
+    """Fit known and free centers to labels and pool in the model's space."""
+    own, others = (
+        torch.cat([fold.spaces(some)[2] for some in torch.split(torch.from_numpy(rows), 4096)])
+        for rows in (labeled, pool)
+    )
+    rows, classes = (own.double(), others.double()), torch.from_numpy(labels)
+    generator = step_rng(seed, 0, "free centers")
+    starts = start_centers(rows[0], classes, rows[1], fold.sizes.free, generator)
+    found = fit_centers(starts, rows[0], classes, rows[1], share)
+    fold.centers.copy_(CONCENTRATION * found.centers)
+    fold.center_offsets.copy_(found.log_priors)
 
 
 def _fill_spaces(fold: FoldModel, reduced: ReducedRows, matrix: Floats, offset: Floats) -> None:
@@ -250,8 +287,9 @@ def _standardize(fold: FoldModel, rows: Rows, score_weights: Tensor, logit_weigh
     """Set the centers and scales of scores and logits to those of (N, D) features."""
     found = [fold.parts(some) for some in torch.split(torch.from_numpy(rows), 4096)]
     scores, logits = (torch.cat(each).double() for each in zip(*found, strict=True))
+    parts = fold.sizes.parts
     fold.score_centers.copy_(scores.mean(0))
     spread = scores.std(0, correction=0).clamp_min(LEAST_SCALE)
-    fold.score_scales.copy_(spread / score_weights)
+    fold.score_scales.copy_(spread / score_weights[:parts])
     spread = logits.transpose(0, 1).flatten(1).std(1).clamp_min(LEAST_SCALE)
-    fold.logit_scales.copy_(spread / logit_weights)
+    fold.logit_scales.copy_(spread / logit_weights[:parts])
