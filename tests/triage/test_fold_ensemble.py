@@ -1,5 +1,7 @@
 """The models of all folds as one: ranks, decisions, sub-classes, clusters, each row by itself."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,10 @@ from protofission.core.cross_conformal import FoldScores, cross_guarantee
 from protofission.core.records import NO_CLASS
 from protofission.core.unit_maps import UnitMap
 from protofission.models.adapters import AdapterSpec
+from protofission.models.encoders.own_backbone import OwnBackbone
 from protofission.models.heads import HeadSpec
+from protofission.triage.bundle import Bundle
+from protofission.triage.bundle_files import MANIFEST, seal_manifest
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, REJECT
 from protofission.triage.fold_ensemble import MOST_STACKED, OUTSIDE, FoldEnsemble, UnitCenters
 from protofission.triage.fold_model import FoldModelSizes
@@ -19,8 +24,8 @@ COUNTS = (2, 1, 4)
 HEAD, ADAPTER = HeadSpec("fission", prototypes=2), AdapterSpec(width=4)
 
 
-def random_model(seed, head=HEAD, adapter=ADAPTER, reduced=7):
-    sizes = FoldModelSizes(INPUTS, reduced, 5, 6, KNOWN, 4, head, adapter, free=2)
+def random_model(seed, head=HEAD, adapter=ADAPTER, reduced=7, free=2):
+    sizes = FoldModelSizes(INPUTS, reduced, 5, 6, KNOWN, 4, head, adapter, free)
     model, generator = sizes.build(), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
@@ -43,9 +48,9 @@ def centers_of(counts, seed):
     return UnitCenters.of(space, [torch.from_numpy(own) for own in units]), space, units
 
 
-def ensemble_of(clusters=3, keep=0.5, *, says_novel=False):
+def ensemble_of(clusters=3, keep=0.5, *, says_novel=False, free=2):
     """An ensemble of random models, the scores that it ranks among, and its guarantee."""
-    models = [random_model(seed) for seed in range(MODELS)]
+    models = [random_model(seed, free=free) for seed in range(MODELS)]
     folds = np.random.default_rng(0).permutation(np.arange(LABELS) % MODELS)
     with torch.no_grad():
         by_model = np.stack([model(rows(200)).scores.numpy() for model in models], 1)
@@ -240,3 +245,24 @@ def test_typical_features_are_spread_as_those_of_the_first_model():
     wanted = first.mean + 1 / first.scale
     wanted[2] = first.mean[2]
     assert torch.allclose(found.typical(noise)[0], wanted)
+
+
+@torch.no_grad()
+def test_a_bundle_of_models_without_a_mixture_opens_as_it_was_saved_before(tmp_path):
+    """Its sizes did not say how many free centers there are, and it has three parts."""
+    ensemble = ensemble_of(free=0)[0]
+    facts = {"fingerprint": "of no encoder", "num_features": INPUTS, "size": 32}
+    names = ("cat", "dog", "cow")
+    Bundle.of(ensemble, names, OwnBackbone("simclr-cifar10"), facts).save(tmp_path / "b")
+
+    path = tmp_path / "b" / MANIFEST
+    content = json.loads(path.read_bytes())
+    content.pop("seal")
+    content["format"] = 2
+    assert [sizes.pop("free") for sizes in content["models"]] == [0] * MODELS
+    path.write_bytes(seal_manifest(content))
+
+    again = Bundle.load(tmp_path / "b").calibrated_model
+    assert again.models[0].score_scales.shape == (3,)
+    for mine, others in zip(ensemble(rows(40)), again(rows(40)), strict=True):
+        assert torch.equal(mine, others)

@@ -19,8 +19,9 @@ from protofission.triage.calibrated_model import CalibratedModel, SingleModel
 from protofission.triage.fold_ensemble import CenterSizes, FoldEnsemble, UnitCenters
 from protofission.triage.fold_model import FoldModelSizes
 
-FORMAT = 2
-"""The newest format: models of folds. Bundles of format 1 hold a single model."""
+FORMAT = 3
+"""The newest format: models of folds. Those of format 2 have no mixture of centers, and say nothing
+of it; bundles of format 1 hold a single model."""
 MODEL, CALIBRATION = "model.safetensors", "calibration.npy"
 BUNDLE_PARTS = (MODEL, CALIBRATION)
 LARGEST_MODEL_SIZE = 2**20
