@@ -117,6 +117,21 @@ def test_one_key_takes_all_suggestions_and_one_gives_them_back(window: Window) -
     window.says(f"Undone: label {batch} images in ")
 
 
+def test_long_names_on_the_bar_give_way_to_short_ones(window: Window) -> None:
+    window.open("images/unlabeled")
+    before = window.labels()
+    for name in ("a", "b", "c"):
+        window.press("n")
+        window.type(name + " very long name" * 6)
+    names = window.page.locator("#bar button.class > span")
+    cut = names.evaluate_all("all => all.map(one => one.scrollWidth > one.clientWidth)")
+    long = [len(name) > 10 for name in names.all_inner_texts()]
+    assert sum(long) == 3
+    assert cut == long
+    window.press("z", "z", "z")
+    window.wait_for_labels(**before)
+
+
 def test_selects_by_click_shift_space_and_all(window: Window) -> None:
     window.open("images/unlabeled")
     before = window.labels()
