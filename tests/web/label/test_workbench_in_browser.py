@@ -377,6 +377,19 @@ def test_exports_a_table_that_can_be_downloaded(window: Window) -> None:
     assert "ash" in text
 
 
+def test_exports_by_keys_in_the_format_that_the_arrows_chose(window: Window) -> None:
+    window.open("export")
+    for _ in range(40):
+        if window.page.evaluate("document.activeElement.name") == "format":
+            break
+        window.press("Tab")
+    window.press("ArrowUp")
+    assert window.page.evaluate("document.activeElement.value") == "list"
+    window.press("Enter")
+    window.page.locator("a.button", has_text="Download").wait_for()
+    assert window.page.locator(".export-result .path").inner_text().endswith("labeled-list.csv")
+
+
 def test_help_lists_the_keys_and_turns_single_ones_off(window: Window) -> None:
     window.open("overview")
     window.press("?")
