@@ -242,7 +242,8 @@ def test_parts_of_the_pool_are_even_and_none_where_it_is_small():
 def test_verdicts_of_folds_are_by_the_models_that_did_not_learn(size):
     data = replace(fold_data(size), folds=np.append(np.arange(9) % 3, [NO_FOLD] * 3))
     models = train_models(data, SETTINGS, with_pool=True)
-    found, by_pool = fold_verdicts(models, data), pool_scores(models, data.pool)
+    by_pool = pool_scores(models, data.pool)
+    found = fold_verdicts(models, data, by_pool)
     logits, scores = held_out_outputs(models, data)
     with torch.no_grad():
         for place in range(9):

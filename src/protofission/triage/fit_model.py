@@ -146,10 +146,11 @@ def fit_features(
     outside = pool(np.flatnonzero(told)) if told.any() else labeled[:0]
     groups = duplicates[: len(labels)]
     data = _fold_data(labeled, labels, groups, rows, outside, options, calibrates)
-    chosen, guard, share = _train_and_guard(data, options, processes, launcher, progress)
+    trained = _train_and_guard(data, options, processes, launcher, progress)
+    chosen, guard, share = trained.models, trained.guard, trained.strangers
     judging = partial(progress, "judging the pool")
     judging(0, 3)
-    calibration = _calibrate(chosen, data, options)
+    calibration = _calibrate(trained, data, options)
     sizes = np.bincount(data.folds[data.judged], minlength=data.models).tolist()
     ensemble = FoldEnsemble(chosen, sizes, says_novel=options.discover != 0)
     calibration.set_on(ensemble)
@@ -260,13 +261,24 @@ def _duplicate_groups(
     return found
 
 
+@dataclass(frozen=True)
+class _Trained:
+    """The models that are kept, and why."""
+
+    models: list[FoldModel]
+    pool_scores: Tensor
+    """(U, K): their scores of the pool, or of the labels where there is none."""
+    guard: Guard
+    strangers: ShareEstimate
+
+
 def _train_and_guard(
     data: FoldData,
     options: FitOptions,
     processes: int,
     launcher: Launcher | None,
     progress: StageProgress,
-) -> tuple[list[FoldModel], Guard, ShareEstimate]:
+) -> _Trained:
     """Train models and controls, keep the better ones, and estimate the share of strangers."""
     settings = FoldTraining(options.slots, options.width, options.steps, options.seed)
     controls = train_models(
@@ -277,10 +289,11 @@ def _train_and_guard(
         launcher=launcher,
         progress=partial(progress, "training controls on the labels alone"),
     )
-    control = fold_verdicts(controls, data)
+    of_controls = pool_scores(controls, data.pool if len(data.pool) else data.labeled)
+    control = fold_verdicts(controls, data, of_controls)
     if not len(data.pool):
-        unknown = ShareEstimate(float("nan"), 0.0, 1.0)
-        return controls, compare(control, control, 0.5, options.seed), unknown
+        guard = compare(control, control, 0.5, options.seed)
+        return _Trained(controls, of_controls, guard, ShareEstimate(float("nan"), 0.0, 1.0))
     models = train_models(
         data,
         settings,
@@ -292,17 +305,19 @@ def _train_and_guard(
     strangers = _estimate_strangers(models, data)
     share = 0.5 if np.isnan(strangers.share) else strangers.share
     set_shares(models, data, settings, share)
-    model = fold_verdicts(models, data)
-    guard = compare(control, model, share, options.seed)
-    return (controls if guard.pool_hurts else models), guard, strangers
+    of_models = pool_scores(models, data.pool)
+    guard = compare(control, fold_verdicts(models, data, of_models), share, options.seed)
+    if guard.pool_hurts:
+        return _Trained(controls, of_controls, guard, strangers)
+    return _Trained(models, of_models, guard, strangers)
 
 
 def _estimate_strangers(models: list[FoldModel], data: FoldData) -> ShareEstimate:
     """Estimate the share of strangers in the pool, by labels and images not learned from."""
-    found = fold_verdicts(models, data)
-    by_model = pool_scores(models, data.pool).numpy()
+    by_model = pool_scores(models, data.pool)
+    found = fold_verdicts(models, data, by_model)
     parts = None if (data.parts == NO_FOLD).all() else data.parts
-    return ood_share(found.scores, by_model, found.folds, pool_folds=parts)
+    return ood_share(found.scores, by_model.numpy(), found.folds, pool_folds=parts)
 
 
 @dataclass(frozen=True)
@@ -330,12 +345,12 @@ class _Calibration:
         return self.ranked.label_id_scores().astype(np.float32)
 
 
-def _calibrate(models: list[FoldModel], data: FoldData, options: FitOptions) -> _Calibration:
+def _calibrate(trained: _Trained, data: FoldData, options: FitOptions) -> _Calibration:
     """Calibrate by all labels that some model did not learn from."""
     judged, folds = data.judged, data.folds[data.judged]
     labels = data.labels[judged]
-    logits, scores = (each.double().numpy() for each in held_out_outputs(models, data))
-    reference = pool_scores(models, data.pool if len(data.pool) else data.labeled).numpy()
+    logits, scores = (each.double().numpy() for each in held_out_outputs(trained.models, data))
+    reference = trained.pool_scores.numpy()
     before, after = _softmax(logits), np.zeros_like(logits)
     turns = folds if data.models > 1 else np.arange(len(folds)) % FitOptions.folds
     for turn in np.unique(turns):  # each fold, or part of the only one, by that of the others

@@ -189,11 +189,14 @@ def pool_scores(models: list[FoldModel], rows: Rows) -> torch.Tensor:
     return torch.cat([torch.stack([model(some).scores for model in models], 1) for some in chunks])
 
 
-def fold_verdicts(models: list[FoldModel], data: FoldData) -> FoldVerdicts:
-    """Verdicts of the models on labels and pool images that they did not learn from."""
+def fold_verdicts(models: list[FoldModel], data: FoldData, by_model: torch.Tensor) -> FoldVerdicts:
+    """Verdicts of the models on labels and pool images that they did not learn from.
+
+    Args:
+        by_model: (U, K), the `pool_scores` of the pool.
+    """
     logits, scores = held_out_outputs(models, data)
     judged, numbers = data.judged, np.arange(len(data.pool))
-    by_model = pool_scores(models, data.pool).numpy()
     parts = data.parts
     if (parts == NO_FOLD).all():  # all models learned from all
         parts = np.repeat(np.arange(len(models)), len(numbers))
@@ -202,7 +205,7 @@ def fold_verdicts(models: list[FoldModel], data: FoldData) -> FoldVerdicts:
         right=logits.argmax(1).numpy() == data.labels[judged],
         scores=scores.numpy().astype(float),
         folds=data.folds[judged],
-        pool=by_model[numbers, parts].astype(float),
+        pool=by_model.numpy()[numbers, parts].astype(float),
         parts=parts,
         images=numbers,
     )

@@ -115,7 +115,7 @@ def compare(control: FoldVerdicts, model: FoldVerdicts, share: float, seed: int)
     if not n or not size:
         return Guard(n, size, (math.nan, math.nan), (math.nan, math.nan), 0.0, 0.0)
     random = np.random.default_rng(step_rng(seed, 0, "guard").initial_seed())
-    both = standardize(control), standardize(model)
+    both = RankedPairs.of(standardize(control)), RankedPairs.of(standardize(model))
     accuracy, above = _measure(both, np.ones(n), np.ones(size))
     found = [
         _difference(
@@ -135,22 +135,49 @@ def _difference(accuracy: Pair, above: Pair, share: float) -> float:
 
 
 def _measure(
-    both: tuple[FoldVerdicts, FoldVerdicts], known: Floats, pool: Floats
+    both: tuple[RankedPairs, RankedPairs], known: Floats, pool: Floats
 ) -> tuple[Pair, Pair]:
     """Accuracies and shares of pairs of both, with weights of labels and of pool images."""
     accuracy = tuple(float(np.average(each.right, weights=known)) for each in both)
-    above = tuple(share_above(each, known, pool) for each in both)
+    above = tuple(each.share_above(known, pool) for each in both)
     return (accuracy[0], accuracy[1]), (above[0], above[1])
 
 
-def share_above(verdicts: FoldVerdicts, known: Floats, pool: Floats) -> float:
-    """The weighted share of pairs in which a label scores above an image of the pool; ties half."""
-    order = np.argsort(verdicts.pool, kind="stable")
-    scores, weights = verdicts.pool[order], pool[verdicts.images[order]]
-    total = np.concatenate([[0.0], np.cumsum(weights)])
-    below = total[np.searchsorted(scores, verdicts.scores, side="left")]
-    reached = total[np.searchsorted(scores, verdicts.scores, side="right")]
-    return float(np.average((below + reached) / 2 / total[-1], weights=known))
+@dataclass(frozen=True)
+class RankedPairs:
+    """Pairs of a label and a score of the pool, ranked once for many weights."""
+
+    right: NDArray[np.bool_]
+    """(n,): whether the class of a label is right."""
+    images: Ints
+    """(R,): the image of each score of the pool, the lowest score first."""
+    below: Ints
+    """(n,): how many of these scores are lower than that of a label."""
+    reached: Ints
+    """(n,): how many are no higher."""
+
+    @staticmethod
+    def of(verdicts: FoldVerdicts) -> RankedPairs:
+        """Rank the scores of verdicts that are comparable."""
+        order = np.argsort(verdicts.pool, kind="stable")
+        scores = verdicts.pool[order]
+        return RankedPairs(
+            verdicts.right,
+            verdicts.images[order],
+            np.searchsorted(scores, verdicts.scores, side="left"),
+            np.searchsorted(scores, verdicts.scores, side="right"),
+        )
+
+    def share_above(self, known: Floats, pool: Floats) -> float:
+        """The weighted share of pairs in which the label scores above the image; ties half.
+
+        Args:
+            known: (n,) weights of labels.
+            pool: (U,) weights of images.
+        """
+        total = np.concatenate([[0.0], np.cumsum(pool[self.images])])
+        half = (total[self.below] + total[self.reached]) / 2 / total[-1]
+        return float(np.average(half, weights=known))
 
 
 def standardize(verdicts: FoldVerdicts) -> FoldVerdicts:

@@ -117,6 +117,22 @@ def test_one_key_takes_all_suggestions_and_one_gives_them_back(window: Window) -
     window.says(f"Undone: label {batch} images in ")
 
 
+def test_long_names_on_the_bar_give_way_to_short_ones(window: Window) -> None:
+    window.open("images/unlabeled")
+    before = window.labels()
+    for name in ("a", "b", "c"):
+        window.press("n")
+        window.type(name + " very long name" * 6)
+    names = window.page.locator("#bar button.class > span")
+    names.nth(5).wait_for()
+    found = names.evaluate_all(
+        "all => all.map(one => [one.innerText.length > 10, one.scrollWidth > one.clientWidth])"
+    )
+    assert found == [[False, False]] * 3 + [[True, True]] * 3
+    window.press("z", "z", "z")
+    window.wait_for_labels(**before)
+
+
 def test_selects_by_click_shift_space_and_all(window: Window) -> None:
     window.open("images/unlabeled")
     before = window.labels()
@@ -360,6 +376,19 @@ def test_exports_a_table_that_can_be_downloaded(window: Window) -> None:
     text = Path(download.value.path()).read_text()
     assert len(text.splitlines()) == 61  # a heading, and 20 labels of each of three classes
     assert "ash" in text
+
+
+def test_exports_by_keys_in_the_format_that_the_arrows_chose(window: Window) -> None:
+    window.open("export")
+    for _ in range(40):
+        if window.page.evaluate("document.activeElement.name") == "format":
+            break
+        window.press("Tab")
+    window.press("ArrowUp")
+    assert window.page.evaluate("document.activeElement.value") == "list"
+    window.press("Enter")
+    window.page.locator("a.button", has_text="Download").wait_for()
+    assert window.page.locator(".export-result .path").inner_text().endswith("labeled-list.csv")
 
 
 def test_help_lists_the_keys_and_turns_single_ones_off(window: Window) -> None:

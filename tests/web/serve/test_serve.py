@@ -214,7 +214,11 @@ def test_the_description_names_every_address_and_its_examples_work(server_of: Ma
     assert [list(entry) for entry in answer.json()["predictions"]] == [row["required"]]
     shown = found["paths"]["/predict"]["post"]["responses"]["200"]["content"]["application/json"]
     assert list(shown["example"]["predictions"][0]) == row["required"]
-    text, entry = found["components"]["schemas"]["Images"]["properties"]["images"]["items"]["anyOf"]
+    images = found["components"]["schemas"]["Images"]["properties"]["images"]
+    form = content["multipart/form-data"]["schema"]
+    assert form["required"] == ["image"]
+    assert form["properties"]["image"]["minItems"] == images["minItems"] == 1, "none is refused"
+    text, entry = images["items"]["anyOf"]
     for schema in (text, entry["properties"]["content"], content["image/*"]["schema"]):
         assert schema["minLength"] == 1, "an empty image is refused, and the description says so"
     places = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(found))

@@ -14,7 +14,7 @@ from protofission.system.worker_processes import is_loaded_ahead
 
 SHORT = 20.0
 """Seconds of work for which no process is started: each takes some to begin."""
-SHORT_AHEAD = 1.0
+SHORT_AHEAD = 3.0
 """The same for processes whose libraries are loaded ahead."""
 
 Task = TypeVar("Task")

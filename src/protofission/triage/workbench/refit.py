@@ -20,6 +20,7 @@ from protofission.core.array_types import Ints
 from protofission.core.errors import require
 from protofission.core.progress import StageProgress
 from protofission.data.image_sets import NO_LABEL, ImageSet
+from protofission.pages.thumbnails import LARGEST_SIDE
 from protofission.triage.bundle import Bundle
 from protofission.triage.calibrated_model import ACCEPT, Verdicts, judge
 from protofission.triage.fit_data import FitData
@@ -325,7 +326,7 @@ def _moved(material: Material, labels: RefitLabels, before: _Before, new: ModelR
 def _fit_data(material: Material, labels: RefitLabels) -> FitData:
     """The images as a fit has them: those with a label first."""
     rows, kept = np.concatenate([labels.rows, labels.pool]), material.kept
-    side = _decoded_side(material.bundle.encoder_facts)
+    side = min(_decoded_side(material.bundle.encoder_facts), LARGEST_SIDE)  # for the page alone
     images = ImageSet(
         UserPixels(material.read_file, rows, side),
         np.concatenate([labels.labels, np.full(len(labels.pool), NO_LABEL)]),

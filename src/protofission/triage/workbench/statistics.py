@@ -26,7 +26,7 @@ from protofission.triage.pool_guard import (
     RESAMPLES,
     TOLD_APART,
     FoldVerdicts,
-    share_above,
+    RankedPairs,
     standardize,
 )
 
@@ -224,11 +224,11 @@ def compare_fits(
     n, size = len(before.right), int(both[0].images.max(initial=-1)) + 1
     above, error = (0.0, 0.0), 0.0
     if n and size:
-        scaled = [standardize(each) for each in both]
-        above = _above_of(scaled, np.ones(n), np.ones(size))
+        ranked = [RankedPairs.of(standardize(each)) for each in both]
+        above = _above_of(ranked, np.ones(n), np.ones(size))
         generator = np.random.default_rng(step_rng(seed, 0, "before and after").initial_seed())
         pairs = [
-            _above_of(scaled, generator.exponential(size=n), generator.exponential(size=size))
+            _above_of(ranked, generator.exponential(size=n), generator.exponential(size=size))
             for _ in range(RESAMPLES)
         ]
         error = float(np.std([later - earlier for earlier, later in pairs]))
@@ -247,5 +247,5 @@ def compare_fits(
     )
 
 
-def _above_of(both: list[FoldVerdicts], known: Floats, pool: Floats) -> tuple[float, float]:
-    return share_above(both[0], known, pool), share_above(both[1], known, pool)
+def _above_of(both: list[RankedPairs], known: Floats, pool: Floats) -> tuple[float, float]:
+    return both[0].share_above(known, pool), both[1].share_above(known, pool)

@@ -97,7 +97,8 @@ def _prediction(card: dict[str, Any]) -> dict[str, Any]:
     images = {"images": [{"name": "a.ppm", "content": EXAMPLE_IMAGE}]}
     form = {
         "type": "object",
-        "properties": {"image": {"type": "array", "items": binary["schema"]}},
+        "required": ["image"],
+        "properties": {"image": {"type": "array", "minItems": 1, "items": binary["schema"]}},
     }
     found = {"$ref": "#/components/schemas/Predictions"}
     answers = {
@@ -162,7 +163,9 @@ def _schemas(place: str) -> dict[str, Any]:
         "Images": {
             "type": "object",
             "required": ["images"],
-            "properties": {"images": {"type": "array", "items": {"anyOf": [content, image]}}},
+            "properties": {
+                "images": {"type": "array", "minItems": 1, "items": {"anyOf": [content, image]}}
+            },
         },
         "Error": {"type": "object", "required": ["error"], "properties": {"error": TEXT}},
     }

@@ -6,6 +6,7 @@ import { button, count, h, refill } from "./dom.js";
 import { NONE, store } from "./store.js";
 
 const MOST = 9;
+const LONG = 10;  // characters of a name that gives way to shorter ones
 
 /** Label what a screen's next key is about, by a class, NONE or null. */
 export async function labelTargets(screen, classId) {
@@ -65,6 +66,6 @@ export function drawBar(screen) {
       button("None of these", () => labelTargets(screen, NONE), { key: "0" }),
       button("Skip", () => skipTargets(screen), { key: "S" })),
     h("div.classes", { role: "group", "aria-label": "Label as" },
-      shown.map((one, place) => button(one.name, () => labelTargets(screen, one.id), { key: String(place + 1), class: "class", title: one.name })),
+      shown.map((one, place) => button(one.name, () => labelTargets(screen, one.id), { key: String(place + 1), class: one.name.length > LONG ? "class long" : "class", title: one.name })),
       button(more, () => labelByName(screen), { key: "N" })));
 }

@@ -79,7 +79,9 @@ export function remember(name, value) {
 }
 
 const typing = (element) => element.matches?.("input:not([type=checkbox]):not([type=radio]), textarea, select");
-const pressable = (element) => element.matches?.("button, a, summary, input, select");
+/** Whether an element takes a key itself; a browser does nothing for Enter on a box or a radio button. */
+const takes = (element, key) => (key === "Enter" && element.matches?.("button, a, summary"))
+  || (key === " " && element.matches?.("button, a, summary, input"));
 
 /**
  * Call `act(key, event)` for keys that are not for a field, a button or a dialog.
@@ -97,7 +99,7 @@ export function listenToKeys(act) {
       if (key.toLowerCase() !== "z") return;
       key = event.shiftKey ? "Z" : "z";
     } else if (!shortcuts.on && key.length === 1 && key !== " " && key !== "?") return;
-    if (pressable(event.target) && (key === "Enter" || key === " ")) return;
+    if (takes(event.target, key)) return;
     if (key.length === 1 && /[a-z]/i.test(key)) key = event.shiftKey ? key.toUpperCase() : key.toLowerCase();
     if (first) {
       clearTimeout(timer);
