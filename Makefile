@@ -11,14 +11,16 @@ demo: .venv/installed
 	$(BIN)/protofission demo --out demo
 
 # One thread a process: test workers share two cores better than thread pools do, and some wait. A file
-# is one worker's, so that what its tests share is made once. Compiled tests are kept for all workers.
+# is one worker's, so that what its tests share is made once; the longest ones begin first, by
+# tests/conftest.py. Compiled tests are kept for all workers.
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 test: .venv/installed-dev
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 # The same tests with the oldest versions that pyproject.toml allows (of torch, the one that is pinned):
 # old versions warn of each other, so warnings are no errors here.
 test-oldest: .venv-oldest/installed
-	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -W default -n 3 --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -W default $(WORKERS) $(ARGS)
 
 constraints-oldest.txt: pyproject.toml tests/oldest_versions.py
 	$(PYTHON) tests/oldest_versions.py > $@

@@ -12,10 +12,34 @@ import pytest
 from hypothesis import settings
 
 from protofission.cli import main
+from protofission.system import worker_processes
 
 # Busy machines are slow, and a test that fails must fail for everyone.
 settings.register_profile("project", deadline=None, derandomize=True)
 settings.load_profile("project")
+
+
+LONGEST = (
+    "triage/test_estimator.py",
+    "triage/test_fit.py",
+    "training/test_loop.py",
+    "web/label/test_workbench_in_browser.py",
+    "system/test_distributed.py",
+    "triage/workbench/test_refit.py",
+    "training/test_run_elsewhere.py",
+    "triage/test_export.py",
+    "test_docs.py",
+    "training/test_embed_shards.py",
+)
+"""Files that take a worker ten seconds or more; they are given out first, so that none ends last.
+test_project.py has a test that they are there."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first; the others stay in their order."""
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +72,18 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return Said(code, *capsys.readouterr())
 
     return called
+
+
+LOADED = ("protofission.training.run_elsewhere", "protofission.triage.predict", "torch._dynamo")
+"""What workers load before their work: torch takes two seconds of each."""
+
+
+@pytest.fixture(scope="module")
+def ready_workers() -> Iterator[None]:
+    """Worker processes are copies of one that has loaded its libraries, as those of a refit are."""
+    worker_processes.load_ahead(LOADED)
+    yield
+    worker_processes._ahead = False
 
 
 Killing = Callable[..., dict[str, Any]]

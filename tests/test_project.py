@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import protofission
+from conftest import LONGEST
 
 ROOT = Path(__file__).parent.parent
 GITHUB = ROOT / ".github"
@@ -91,3 +92,8 @@ def test_the_citation_names_the_paper() -> None:
     assert found["title"] in page
     for author in found["authors"]:
         assert f"{author['family-names']}, {author['given-names']}" in page
+
+
+def test_the_longest_test_files_are_there() -> None:
+    for name in LONGEST:
+        assert (ROOT / "tests" / name).is_file(), name

@@ -176,6 +176,16 @@ def test_ranks_among_folds_that_have_nothing_in_common_have_a_closed_form():
     assert np.bincount(alike, minlength=13) / len(alike) == close(np.full(13, 1 / 13), abs=0.009)
 
 
+@pytest.mark.parametrize(("sizes", "agreement"), [([4, 3, 5], 0.6), ([7], 1.0), ([2, 9], 0.0)])
+def test_shares_among_many_sets_of_labels_are_those_of_ranks_drawn_at_once(sizes, agreement):
+    """Counted among labels that are drawn, and by binomials: their means are the same."""
+    ranks = simulated_ranks(np.array(sizes), agreement)
+    for rank in range(1, sum(sizes) + 1, 3):
+        shares = simulated_shares(np.array(sizes), agreement, rank)
+        spread = math.hypot(shares.std() / math.sqrt(len(shares)), 0.5 / math.sqrt(5000))
+        assert shares.mean() == close((ranks >= rank).mean(), abs=4 * spread), rank
+
+
 @pytest.mark.parametrize("shared", [0.3, 0.8, 1.0])
 def test_agreement_is_measured_on_images_that_look_known(shared):
     """Half of the disagreement of normal scores counts; strangers, however they vary, do not."""

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,10 @@ from protofission.models.encoders.preprocessor_config import read_preprocessing
 from small_bundles import bundle_of
 from verbs import command, environment
 
-pytest.importorskip("transformers")
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="transformers is not installed"
+)
+"""Looked for and not imported: each worker imports this file, and one runs it."""
 
 SMALL = {
     "hidden_size": 8,

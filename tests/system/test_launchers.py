@@ -68,6 +68,7 @@ def test_pieces_that_fail_are_tried_again_and_the_others_go_on(
     assert not list(tmp_path.glob(".protofission-jobs-*"))
 
 
+@pytest.mark.usefixtures("ready_workers")
 @pytest.mark.slow
 def test_a_piece_that_loses_its_process_is_tried_again(launcher: Launcher, tmp_path: Path) -> None:
     if getattr(launcher, "cluster", "") == "debug":
@@ -80,11 +81,13 @@ def test_a_piece_that_loses_its_process_is_tried_again(launcher: Launcher, tmp_p
     assert len(lines) == len(set(lines)) == 2  # the kill did happen
 
 
+@pytest.mark.usefixtures("ready_workers")
 @pytest.mark.slow
 def test_models_of_folds_are_those_of_this_process(launcher: Launcher) -> None:
     assert_same_models(launcher)
 
 
+@pytest.mark.usefixtures("ready_workers")
 def test_what_cannot_begin_says_so_for_each_piece(launcher: Launcher, tmp_path: Path) -> None:
     work = Work(pieces.refused, (str(tmp_path),), pieces.square)
     news = [each for each in launcher.run(work, [1, 2]) if each.ended]
@@ -130,6 +133,7 @@ def test_a_slurm_job_that_ends_after_its_outcome_loses_nothing(tmp_path: Path) -
     assert not list(own.iterdir())
 
 
+@pytest.mark.usefixtures("ready_workers")
 def test_pieces_are_taken_one_by_one(tmp_path: Path) -> None:
     taken = []
 
@@ -145,6 +149,7 @@ def test_pieces_are_taken_one_by_one(tmp_path: Path) -> None:
     assert len(taken) < 20
 
 
+@pytest.mark.usefixtures("ready_workers")
 def test_results_come_in_order_though_one_is_lost_and_another_is_late(tmp_path: Path) -> None:
     """The first is done here, 6 loses its process once, and 1 ends after the others."""
     here: list[int] = []
@@ -183,6 +188,7 @@ def test_a_script_that_cannot_be_imported_computes_alone(tmp_path: Path) -> None
     assert done.stdout == "[-1, -2, -3]\n", done.stderr
 
 
+@pytest.mark.usefixtures("ready_workers")
 @pytest.mark.slow
 def test_counts_add_up_and_failures_come_at_the_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []

@@ -8,27 +8,35 @@ import numpy as np
 import pytest
 import torch
 
+from bundles import encoder_at
 from pictures import picture
 from protofission.core.errors import InputError
 from protofission.data.store.reader import Store
 from protofission.data.store.shards import SHARDS, ShardedStore
 from protofission.data.store.stored_views import StoredViews
-from protofission.models.encoders import find_encoder
+from protofission.models.encoders import EncoderSpec
 from protofission.system.launch.local_launcher import LocalLauncher
 from protofission.training.embed import ViewCounts, embed, images_of
 from protofission.training.embed_shards import embed_in_shards
 
-SPEC = find_encoder("simclr-cifar10")
 COUNTS = ViewCounts(weak=2, strong=0)
 LOCAL = LocalLauncher(2)
+pytestmark = pytest.mark.usefixtures("ready_workers")
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Store]:
+def spec(tmp_path_factory: pytest.TempPathFactory) -> EncoderSpec:
+    return encoder_at(tmp_path_factory.mktemp("encoder") / "small.safetensors")
+
+
+@pytest.fixture(scope="module")
+def stores(
+    spec: EncoderSpec, ready_workers: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Store, Store]:
     """The digits in one piece, and in four shards."""
     folder = tmp_path_factory.mktemp("stores")
-    whole = embed(images_of("digits", 0), SPEC, folder / "whole", COUNTS)
-    shards = embed_in_shards("digits", SPEC, folder / "shards", COUNTS, launcher=LOCAL, shard=512)
+    whole = embed(images_of("digits", 0), spec, folder / "whole", COUNTS)
+    shards = embed_in_shards("digits", spec, folder / "shards", COUNTS, launcher=LOCAL, shard=512)
     return whole, shards
 
 
@@ -59,32 +67,34 @@ def test_rows_are_read_as_of_one_piece_also_with_little_memory(
 
 
 @pytest.mark.slow
-def test_a_damaged_shard_is_refused_and_made_again(stores: tuple[Store, Store]) -> None:
+def test_a_damaged_shard_is_refused_and_made_again(
+    stores: tuple[Store, Store], spec: EncoderSpec
+) -> None:
     shards = stores[1]
     path = shards.folder / "shards" / "000002" / "train-plain.npy"
     good = path.read_bytes()
     path.write_bytes(good[:-2] + b"\x00\x01")
     with pytest.raises(InputError, match=r"000002/train-plain.npy was edited or damaged"):
         StoredViews(shards).plain(torch.arange(3))
-    again = embed_in_shards("digits", SPEC, shards.folder, COUNTS, launcher=LOCAL)
+    again = embed_in_shards("digits", spec, shards.folder, COUNTS, launcher=LOCAL)
     assert path.read_bytes() == good
     assert isinstance(again, ShardedStore)
 
 
 def test_other_options_and_unfinished_shards_are_refused(
-    stores: tuple[Store, Store], tmp_path: Path
+    stores: tuple[Store, Store], spec: EncoderSpec, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="a store in shards with other seed: name another"):
-        embed_in_shards("digits", SPEC, stores[1].folder, COUNTS, launcher=LOCAL, seed=1)
+        embed_in_shards("digits", spec, stores[1].folder, COUNTS, launcher=LOCAL, seed=1)
     with pytest.raises(InputError, match="shard = 100 must be a multiple of 256"):
-        embed_in_shards("digits", SPEC, tmp_path / "new", COUNTS, launcher=LOCAL, shard=100)
+        embed_in_shards("digits", spec, tmp_path / "new", COUNTS, launcher=LOCAL, shard=100)
     text = (stores[1].folder / SHARDS).read_text()
     (tmp_path / SHARDS).write_text(text.replace('"seed": 0', '"seed": 1'))
     with pytest.raises(InputError, match="was edited or damaged"):
         Store.open(tmp_path)
 
 
-def test_photographs_of_a_list_by_row_groups(tmp_path: Path) -> None:
+def test_photographs_of_a_list_by_row_groups(spec: EncoderSpec, tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     names = [f"{number:03}.png" for number in range(300)]
     for number, name in enumerate(names):
@@ -95,8 +105,8 @@ def test_photographs_of_a_list_by_row_groups(tmp_path: Path) -> None:
     parquet.write_table(table, tmp_path / "photos" / "list.parquet", row_group_size=64)
     source = str(tmp_path / "photos" / "list.parquet")
     plain = ViewCounts(weak=0, strong=0)
-    whole = embed(images_of(source, SPEC.load().decode), SPEC, tmp_path / "whole", plain)
-    shards = embed_in_shards(source, SPEC, tmp_path / "shards", plain, launcher=LOCAL, shard=256)
+    whole = embed(images_of(source, spec.load().decode), spec, tmp_path / "whole", plain)
+    shards = embed_in_shards(source, spec, tmp_path / "shards", plain, launcher=LOCAL, shard=256)
     assert shards.plan.parts["train"].rows == 299
     assert shards.plan.class_names == ("0", "1", "2")
     assert shards.paths() == whole.paths()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from conftest import Killing
 from protofission.core.errors import InputError
 from protofission.system.launch.launcher import Launcher
 from protofission.system.launch.local_launcher import LocalLauncher
@@ -17,26 +16,22 @@ from protofission.training.run_elsewhere import RunWork, perform_elsewhere
 from shared_runs import COMMAND, KILLED_AFTER, OPTIONS, perform_killed
 
 TESTS = str(Path(__file__).parents[1])
-pytestmark = [  # submitit leaves its logs open
+pytestmark = [
+    pytest.mark.usefixtures("ready_workers"),
+    # submitit leaves its logs open
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The weights of two processes of this machine."""
-    folder = tmp_path_factory.mktemp("together")
+def weights(killing: Killing, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The weights of two processes as torchrun starts them, none of which is killed."""
+    out = tmp_path_factory.mktemp("together") / "run"
     sets = [word for option in OPTIONS for word in ("--set", option)]
-    command = ["train", COMMAND.method, *sets, "--out", "run", "--processes", "2"]
-    subprocess.run(
-        [sys.executable, "-m", "protofission", *command],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    return (folder / "run" / "weights.safetensors").read_bytes()
+    said = killing(out, 0, ["train", COMMAND.method, *sets, "--out", str(out)], 2)
+    assert said["saved"] == [0], said
+    return (out / "weights.safetensors").read_bytes()
 
 
 @pytest.fixture(params=["local", pytest.param("slurm local", marks=pytest.mark.slow)])

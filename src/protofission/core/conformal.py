@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from protofission.core.number_words import images, percent
 from protofission.core.score_checks import check_scores, check_shares
@@ -102,7 +102,7 @@ def accepted_range(images: int, rank: float, confidence: float) -> tuple[float, 
     if not rank:
         return 1.0, 1.0
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
-    low, high = beta.ppf(tails, images + 1 - rank, rank)
+    low, high = betaincinv(images + 1 - rank, rank, tails)
     return float(low), float(high)
 
 

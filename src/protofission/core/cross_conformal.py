@@ -225,11 +225,13 @@ def simulated_shares(sizes: Ints, agreement: float, rank: int) -> Floats:
     """(SIMULATED_SETS,): shares of known images that reach a rank, each among one set of labels."""
     random = np.random.default_rng(1)
     places = _simulated_places(len(sizes), agreement, random)[: SIMULATED_IMAGES // 4]
+    order = np.argsort(places, axis=0)  # places in order are counted several times faster
+    ordered, back = np.sort(places, axis=0).T, np.argsort(order, axis=0).T
     shares = np.zeros(SIMULATED_SETS)
     for number in range(SIMULATED_SETS):
         total = np.zeros(len(places), np.int64)
-        for fold, size in enumerate(sizes.tolist()):
-            total += np.searchsorted(np.sort(random.random(size)), places[:, fold], side="right")
+        for size, own, image in zip(sizes.tolist(), ordered, back, strict=True):
+            total += np.searchsorted(np.sort(random.random(size)), own, side="right")[image]
         shares[number] = (total >= rank).mean()
     return shares
 
