@@ -1,7 +1,8 @@
 """Detectors of pytorch-ood: signs, shapes, and numbers of ours and of theirs.
 
-pytorch-ood is not here (it wants torchvision). Its MaxSoftmax, EnergyBased and Mahalanobis are
-written anew below from their papers' formulas, with the two functions that every detector has.
+pytorch-ood wants torchvision, so most machines of developers have neither: its EnergyBased and
+Mahalanobis are written anew below from their papers' formulas, with the functions of its detectors.
+Where it is installed (version 0.4, with torchvision), its own detectors are tested too.
 """
 
 import pytest
@@ -21,10 +22,17 @@ from small_bundles import WIDTH, bundle_of, features
 
 
 class Energy:
-    """- T log sum exp (logit / T), higher is more outlying."""
+    """- log sum exp of the logits, higher is more outlying."""
+
+    def predict_logits(self, logits: Tensor) -> Tensor:
+        return -torch.stack([row.exp().sum().log() for row in logits])
+
+
+class EarlyEnergy:
+    """The same with the name that the function had before version 0.4."""
 
     def predict_features(self, x: Tensor) -> Tensor:
-        return -torch.stack([row.exp().sum().log() for row in x])
+        return Energy().predict_logits(x)
 
 
 class Mahalanobis:
@@ -49,10 +57,40 @@ def blobs(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     return labeled, labels, pool
 
 
-def test_a_detector_of_logits_is_a_score_with_our_sign() -> None:
+@pytest.mark.parametrize("detector", [Energy(), EarlyEnergy()])
+def test_a_detector_of_logits_is_a_score_with_our_sign(detector: Energy | EarlyEnergy) -> None:
     logits = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
-    found = score_of(Energy())(logits, logits.softmax(-1))
+    found = score_of(detector)(logits, logits.softmax(-1))
     assert torch.allclose(found, SCORES["energy"](logits, logits.softmax(-1)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("EnergyBased", "energy"),
+        ("Entropy", "entropy"),
+        ("MaxLogit", "max_logit"),
+        ("MaxSoftmax", "max_probability"),
+    ],
+)
+def test_detectors_of_logits_of_the_package_agree_with_ours(theirs: str, ours: str) -> None:
+    pytest.importorskip("torchvision")
+    library = pytest.importorskip("pytorch_ood.detector")
+    logits = 3 * torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    found = score_of(getattr(library, theirs)(None))(logits, logits.softmax(-1))
+    expected = SCORES[ours](logits, logits.softmax(-1))
+    assert torch.equal(found.argsort(), expected.argsort())
+    between = found - expected  # a detector may leave out a constant
+    assert torch.allclose(between, between[:1].expand(20), atol=1e-5)
+
+
+@pytest.mark.parametrize("theirs", ["Mahalanobis", "RMD"])
+def test_detectors_of_features_of_the_package_score_strangers_higher(theirs: str) -> None:
+    pytest.importorskip("torchvision")
+    make = getattr(pytest.importorskip("pytorch_ood.detector"), theirs)
+    labeled, labels, pool = blobs()
+    score = distance_score_of(lambda: make(None))(labeled, labels, pool, 3)
+    assert score(-4 * torch.eye(6)[[3, 4, 5]]).min() > score(labeled).max()
 
 
 def test_a_detector_of_features_is_a_distance_score_and_strangers_score_higher() -> None:
@@ -71,7 +109,8 @@ def test_a_score_of_logits_is_a_detector_without_a_fit(name: str) -> None:
     detector = ScoreDetector(name)
     sure, unsure = detector.fit_features(logits, torch.tensor([0, 1]))(logits)
     assert sure <= unsure
-    assert torch.equal(detector.predict(logits), SCORES[name](logits, logits.softmax(-1)))
+    for predict in (detector.predict, detector.predict_logits):
+        assert torch.equal(predict(logits), SCORES[name](logits, logits.softmax(-1)))
 
 
 @pytest.mark.parametrize("name", sorted(DISTANCE_SCORES))
@@ -106,3 +145,5 @@ def test_what_cannot_be_right_is_refused_in_a_sentence() -> None:
 
     with pytest.raises(InputError, match=r"shape \(2, 3\) for 2 rows"):
         score_of(Wrong())(torch.zeros(2, 3), torch.zeros(2, 3))
+    with pytest.raises(InputError, match="^str has neither predict_logits nor predict_features"):
+        score_of("EnergyBased")  # type: ignore[arg-type]

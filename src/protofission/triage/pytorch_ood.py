@@ -3,7 +3,8 @@
 One sign convention holds on both sides of this file: an *OOD score* of ours and the score of a
 detector of theirs are higher for what is more outlying; the *ID score* of a model is higher for
 what is of a known class, so that 1 - ID score is the score of a detector. Nothing here imports
-pytorch-ood: a detector is whatever has its `predict_features`, and for some kinds `fit_features`.
+pytorch-ood: a detector is whatever has the functions below. Those of logits have `predict_logits`
+since its version 0.4, and `predict_features` before.
 """
 
 from __future__ import annotations
@@ -20,25 +21,40 @@ from protofission.models.encoders import Encoder
 from protofission.triage.bundle import Bundle
 
 
-class Detector(Protocol):
-    """A detector of pytorch-ood, as far as it is used here."""
+class LogitsDetector(Protocol):
+    """A detector of logits of pytorch-ood, as far as it is used here."""
+
+    def predict_logits(self, logits: Tensor, /) -> Tensor:
+        """(N,): outlier scores of (N, C) logits, higher is more outlying."""
+
+
+class FeaturesDetector(Protocol):
+    """A detector of features, or of logits before version 0.4."""
 
     def predict_features(self, x: Tensor, /) -> Tensor:
-        """(N,): outlier scores of (N, C) logits or (N, D) features, higher is more outlying."""
+        """(N,): outlier scores of (N, D) features, higher is more outlying."""
 
 
-class FittedDetector(Detector, Protocol):
+class FittedDetector(FeaturesDetector, Protocol):
     """A detector that is fitted to features first."""
 
     def fit_features(self, x: Tensor, y: Tensor, /) -> object:
         """Fit it to (N, D) features and their (N,) classes."""
 
 
-def score_of(detector: Detector) -> Score:
+def score_of(detector: LogitsDetector | FeaturesDetector) -> Score:
     """A detector of logits, such as MaxSoftmax or EnergyBased, as a score like those of SCORES."""
+    named = "predict_logits" if hasattr(detector, "predict_logits") else "predict_features"
+    predict: Callable[[Tensor], Tensor] | None = getattr(detector, named, None)
+    require(
+        predict is not None,
+        f"{type(detector).__name__} has neither predict_logits nor predict_features: give a "
+        "detector of logits.",
+    )
+    assert predict is not None
 
     def score(logits: Tensor, probs: Tensor) -> Tensor:
-        return _checked(detector.predict_features(logits), len(logits))
+        return _checked(predict(logits), len(logits))
 
     return score
 
@@ -101,7 +117,7 @@ class ScoreDetector:
         assert self._fitted is not None
         return self._fitted(x)
 
-    predict = __call__ = predict_features
+    predict = __call__ = predict_logits = predict_features
 
 
 class ModelDetector:
