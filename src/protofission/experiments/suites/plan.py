@@ -28,6 +28,7 @@ class SuitePlan:
     def runs_of(self, rows: Sequence[str]) -> list[Run]:
         """The runs of some rows, or all if none is named."""
         known = {case.row for case in self.suite.cases}
+        rows = [row if row in known else title_of(row) for row in rows]
         for row in rows:
             if row not in known:
                 raise unknown("row", row, known)
