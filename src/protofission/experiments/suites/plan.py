@@ -12,6 +12,7 @@ from protofission.experiments.suite import Run, Suite
 from protofission.experiments.suites import find_suite
 from protofission.experiments.suites.setting import Setting, Tier
 from protofission.experiments.suites.yaml_suite import YamlSuite
+from protofission.methods import title_of
 
 DEFAULT_SEEDS = 3
 
