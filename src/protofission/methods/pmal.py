@@ -126,12 +126,12 @@ def robustness(
 ) -> Tensor:
     """(M,): minus the mean squared change of a row's cosines with the others under perturbation.
 
-    A perturbation sets a share of the features to 0, other ones in each row.
+    A perturbation sets a share of the features to 0, the same ones in all rows.
     """
     units = F.normalize(features, dim=-1)
     cosines, changes = units @ units.T, features.new_zeros(len(features))
     for _ in range(perturbations):
-        kept = torch.rand(features.shape, generator=generator, dtype=torch.float64) >= dropped
+        kept = torch.rand(features.shape[1], generator=generator, dtype=torch.float64) >= dropped
         moved = F.normalize(features * kept, dim=-1)
         changes += (moved @ moved.T - cosines).square().mean(1)
     return -changes / perturbations

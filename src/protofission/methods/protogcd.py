@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from protofission.core.errors import require
-from protofission.core.records import Step, Term, Terms
+from protofission.core.records import Sizes, Step, Term, Terms
 from protofission.methods.parts.ramps import linear_ramp
 from protofission.methods.parts.self_distillation import SelfDistillation, TeacherTargets
 
@@ -39,6 +39,14 @@ class ProtoGCD(SelfDistillation):
         for name in ("start_share", "end_share", "ramp"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} = {value} must be between 0 and 1.")
+
+    def memory(self, sizes: Sizes, generator: torch.Generator) -> nn.Module:
+        """The projection, for two classes or more."""
+        require(
+            sizes.num_classes > 1,
+            "protogcd parts the prototypes of classes, and there is only one class: name more.",
+        )
+        return super().memory(sizes, generator)
 
     def share_at(self, progress: float) -> float:
         """The share of a view's images that teach a hard class: a line over the ramp."""
