@@ -43,6 +43,7 @@ def codes_of(case: Case, method: Tida) -> Any:
         SEEN,
         sharpness=method.sharpness,
         rounds=method.rounds,
+        balance_over=method.balance_over,
         novel_threshold=method.novel_threshold,
     )
 
@@ -60,6 +61,7 @@ def twin(case: Case, method: Tida) -> dict[str, float]:
             codes,
             sharpness=method.sharpness,
             rounds=method.rounds,
+            balance_over=method.balance_over,
             level_weight=method.level_weight,
             align_weight=method.align_weight,
             strong_weight=method.strong_weight,
@@ -74,6 +76,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"sharpness": 0.5},
     {"rounds": 1, "sharpness": 0.3},
     {"novel_threshold": 0.9, "sharpness": 0.3},
+    {"balance_over": "pool"},
     {"level_weight": 0.3},
     {"align_weight": 0.3},
     {"strong_weight": 2.0},
@@ -107,7 +110,9 @@ def test_with_fission_a_class_is_as_like_a_sub_class_as_its_likest_slot():
 
 
 def test_self_labels_use_all_classes_alike_and_the_other_view_decides():
-    case = make_case(replace(SMALL, rounds=200, novel_threshold=1.0, sharpness=0.2))
+    case = make_case(
+        replace(SMALL, rounds=200, novel_threshold=1.0, sharpness=0.2, balance_over="pool")
+    )
     targets = case.method.decide(case.step())
     heads = SEEN + NOVEL
     first, second = targets.codes.chunk(2)

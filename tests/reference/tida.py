@@ -30,23 +30,36 @@ class Level:
 
 
 def swapped(
-    scene: Scene, cosines: dict[Key, list[float]], sharpness: float, rounds: int
+    scene: Scene,
+    cosines: dict[Key, list[float]],
+    sharpness: float,
+    rounds: int,
+    balance_over: str,
 ) -> dict[Key, list[float]]:
     """The self-label of each weak unlabeled row, by its other view."""
     found: dict[Key, list[float]] = {}
     for view in (0, 1):
-        keys = [("unlabeled", view, u) for u in range(scene.unlabeled)]
+        keys: list[Key] = [("unlabeled", view, u) for u in range(scene.unlabeled)]
+        if balance_over == "all":
+            keys += [("labeled", 0, i) for i in range(len(scene.labels))]
         made = balanced([[c / sharpness for c in cosines[key]] for key in keys], rounds)
         for (kind, _, image), code in zip(keys, made, strict=True):
-            found[kind, 1 - view, image] = code
+            if kind == "unlabeled":
+                found[kind, 1 - view, image] = code
     return found
 
 
 def class_codes(
-    scene: Scene, num_seen: int, *, sharpness: float, rounds: int, novel_threshold: float
+    scene: Scene,
+    num_seen: int,
+    *,
+    sharpness: float,
+    rounds: int,
+    balance_over: str,
+    novel_threshold: float,
 ) -> dict[Key, list[float]]:
     cosines = {key: [max(slots) for slots in own] for key, own in scene.sims.items()}
-    found = swapped(scene, cosines, sharpness, rounds)
+    found = swapped(scene, cosines, sharpness, rounds, balance_over)
     return {
         key: [float(q >= novel_threshold) for q in code]
         if max(code[num_seen:]) >= novel_threshold
@@ -94,6 +107,7 @@ def level_terms(
     *,
     sharpness: float,
     rounds: int,
+    balance_over: str,
     level_weight: float,
     align_weight: float,
     strong_weight: float,
@@ -101,7 +115,7 @@ def level_terms(
     """classes: prototypes of the classes, by class and slot."""
     cosines = {key: level.cosines(row) for key, row in scene.features.items()}
     logits = {key: [TEMPERATURE * c for c in own] for key, own in cosines.items()}
-    own_codes = swapped(scene, cosines, sharpness, rounds)
+    own_codes = swapped(scene, cosines, sharpness, rounds, balance_over)
     clusters, agreed = [], []
     targets = class_targets(scene, codes)
     for key in weak_keys(scene):

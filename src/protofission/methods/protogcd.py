@@ -26,7 +26,7 @@ class ProtoGCD(SelfDistillation):
     start_share: float = 0.2
     """The share of a view's images that teach a hard class, at the start."""
     end_share: float = 1.0
-    """That share after the ramp."""
+    """The share after the ramp."""
     ramp: float = 0.5
     """Share of training in which it goes from the first to the second."""
     separation_weight: float = 1.0

@@ -6,7 +6,7 @@ After Wang et al., 2023.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from protofission.methods.parts.projection import Projection
 from protofission.models.heads import HeadSpec
 
 TEMPERATURE = 10.0
-"""What the cosines of all levels are multiplied by, as the head's are."""
+"""The factor of the cosines at all levels, as of the head."""
 
 
 class Level(nn.Module):
@@ -89,6 +89,8 @@ class Tida(Method[TidaTargets]):
     """Divides the cosines before they are balanced; the less, the harder a self-label."""
     rounds: int = 3
     """Iterations of Sinkhorn-Knopp."""
+    balance_over: Literal["all", "pool"] = "all"
+    """The rows of a batch that use all prototypes alike: all images, or those of the pool."""
     novel_threshold: float = 0.5
     """From this on, a self-label of a novel class is hard."""
     level_weight: float = 1.0
@@ -142,8 +144,13 @@ class Tida(Method[TidaTargets]):
 
     def swapped(self, step: Step, cosines: Tensor) -> Tensor:
         """(2U, K): each weak view's balanced assignment by the other one."""
-        views = (step.unlabeled(cosines, 1), step.unlabeled(cosines, 0))
-        return torch.cat([balance(view / self.sharpness, self.rounds) for view in views])
+        codes = []
+        for view in (1, 0):
+            rows = step.unlabeled(cosines, view)
+            if self.balance_over == "all":
+                rows = torch.cat([step.labeled(cosines), rows])
+            codes.append(balance(rows / self.sharpness, self.rounds)[-step.layout.unlabeled :])
+        return torch.cat(codes)
 
     def level_targets(self, step: Step, cosines: Tensor) -> LevelTargets:
         """The self-labels of a level."""
