@@ -82,6 +82,12 @@ def weak_keys(scene: Scene) -> list[Key]:
     return labeled + [("unlabeled", v, u) for v in (0, 1) for u in range(scene.unlabeled)]
 
 
+def mean_of_views(scene: Scene, values: list[float]) -> float:
+    """As if the labeled images were as many as the unlabeled ones; values by `weak_keys`."""
+    labeled, pool = values[: len(scene.labels)], values[len(scene.labels) :]
+    return (mean(labeled) + mean(pool[: scene.unlabeled]) + mean(pool[scene.unlabeled :])) / 3
+
+
 def class_targets(scene: Scene, codes: dict[Key, list[float]]) -> dict[Key, list[float]]:
     labels = {
         ("labeled", 0, i): [float(c == y) for c in range(scene.heads)]
@@ -96,7 +102,7 @@ def risk(scene: Scene, logits: Logits, codes: dict[Key, list[float]], strong_wei
     strong = [
         soft_entropy(logits(("unlabeled", 2, u)), both(codes, u)) for u in range(scene.unlabeled)
     ]
-    return {"classes": mean(weak), "strong": strong_weight * mean(strong)}
+    return {"classes": mean_of_views(scene, weak), "strong": strong_weight * mean(strong)}
 
 
 def level_terms(
@@ -133,7 +139,7 @@ def level_terms(
         soft_entropy(logits["unlabeled", 2, u], both(own_codes, u)) for u in range(scene.unlabeled)
     ]
     return [
-        level_weight * mean(clusters),
-        align_weight * mean(agreed),
+        level_weight * mean_of_views(scene, clusters),
+        align_weight * mean_of_views(scene, agreed),
         strong_weight * mean(strong),
     ]

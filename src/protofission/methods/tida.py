@@ -163,7 +163,7 @@ class Tida(Method[TidaTargets]):
         own, codes = weak_rows(step, logits.log_softmax(-1)), targets_of(step, targets)
         strong = -(targets.strong * step.unlabeled(logits, 2).log_softmax(-1)).sum(-1)
         return (
-            Term("classes", -(codes * own).sum(-1).mean()),
+            Term("classes", mean_of_views(step, -(codes * own).sum(-1))),
             Term("strong", strong.mean(), self.strong_weight),
         )
 
@@ -178,13 +178,14 @@ class Tida(Method[TidaTargets]):
         for name, level, own in zip(("sub", "super"), levels_of(step), levels, strict=True):
             cosines = level(step.output.features)
             logs = (TEMPERATURE * cosines).log_softmax(-1)
-            clusters = F.nll_loss(weak_rows(step, logs), own.hard)
-            classes = level.by_class(cosines, step.output.prototypes.combined)
-            agreed = weak_rows(step, (TEMPERATURE * classes).log_softmax(-1))
+            clusters = F.nll_loss(weak_rows(step, logs), own.hard, reduction="none")
+            by_class = level.by_class(cosines, step.output.prototypes.combined)
+            agreed = weak_rows(step, (TEMPERATURE * by_class).log_softmax(-1))
+            classes = -(codes * agreed).sum(-1)
             strong = -(own.soft * step.unlabeled(logs, 2)).sum(-1).mean()
             terms += [
-                Term(f"{name}_clusters", clusters, self.level_weight),
-                Term(f"{name}_classes", -(codes * agreed).sum(-1).mean(), self.align_weight),
+                Term(f"{name}_clusters", mean_of_views(step, clusters), self.level_weight),
+                Term(f"{name}_classes", mean_of_views(step, classes), self.align_weight),
                 Term(f"{name}_strong", strong, self.strong_weight),
             ]
         return tuple(terms)
@@ -199,6 +200,16 @@ def levels_of(step: Step) -> tuple[Level, Level]:
 def weak_rows(step: Step, rows: Tensor) -> Tensor:
     """(L + 2U, ...): labeled images, then both weak views of the pool."""
     return torch.cat([step.labeled(rows), step.unlabeled(rows, 0), step.unlabeled(rows, 1)])
+
+
+def mean_of_views(step: Step, values: Tensor) -> Tensor:
+    """The mean of the labeled rows, of the first and of the second weak view weigh a third each.
+
+    Args:
+        values: (L + 2U,), in the order of `weak_rows`.
+    """
+    labeled, pool = values.split((step.layout.labeled, 2 * step.layout.unlabeled))
+    return (labeled.mean() + 2 * pool.mean()) / 3
 
 
 def targets_of(step: Step, targets: TidaTargets) -> Tensor:
