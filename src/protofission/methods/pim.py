@@ -125,8 +125,7 @@ class Pim(Method[PimTargets]):
                 probs = self._clusters(rows, learned)
                 pool = -negative_entropy(probs[:, len(labels) :]).mean(-1)
                 loss = weights * pool + negative_entropy(probs.mean(1))
-                optimizer.zero_grad()
-                loss.sum().backward()
+                (learned.grad,) = torch.autograd.grad(loss.sum(), [learned])
                 optimizer.step()
         taken = self._clusters(rows[: len(labels)], learned.detach()).argmax(-1)  # (G, labeled)
         right = [

@@ -208,8 +208,8 @@ def mean_of_views(step: Step, values: Tensor) -> Tensor:
     Args:
         values: (L + 2U,), in the order of `weak_rows`.
     """
-    labeled, pool = values.split((step.layout.labeled, 2 * step.layout.unlabeled))
-    return (labeled.mean() + 2 * pool.mean()) / 3
+    labeled = step.layout.labeled
+    return (values[:labeled].mean() + 2 * values[labeled:].mean()) / 3
 
 
 def targets_of(step: Step, targets: TidaTargets) -> Tensor:
