@@ -76,7 +76,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"sharpness": 0.5},
     {"rounds": 1, "sharpness": 0.3},
     {"novel_threshold": 0.9, "sharpness": 0.3},
-    {"balance_over": "pool"},
+    {"balance_over": "all"},
     {"level_weight": 0.3},
     {"align_weight": 0.3},
     {"strong_weight": 2.0},

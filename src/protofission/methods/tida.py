@@ -89,7 +89,7 @@ class Tida(Method[TidaTargets]):
     """Divides the cosines before they are balanced; the less, the harder a self-label."""
     rounds: int = 3
     """Iterations of Sinkhorn-Knopp."""
-    balance_over: Literal["all", "pool"] = "all"
+    balance_over: Literal["all", "pool"] = "pool"
     """The rows of a batch that use all prototypes alike: all images, or those of the pool."""
     novel_threshold: float = 0.5
     """From this on, a self-label of a novel class is hard."""
