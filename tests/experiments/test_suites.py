@@ -26,7 +26,7 @@ from protofission.experiments.suites.from_runs import run_folders, suite_of_runs
 from protofission.experiments.suites.time_estimate import measure_pace
 from protofission.experiments.suites.workers import check_stores, perform_runs
 from protofission.experiments.suites.yaml_suite import YamlSuite
-from protofission.methods import METHODS
+from protofission.methods import METHODS, title_of
 from protofission.training.command import command_of_run
 from protofission.training.experiment import Experiment, as_json
 from protofission.training.presets import preset
@@ -437,4 +437,4 @@ def test_seeds_that_start_from_weights_of_their_own_are_one_row(tmp_path: Path, 
 
 def test_methods_that_do_not_classify_are_not_in_the_table():
     rows = {case.row for case in find_suite("table1", Setting()).cases}
-    assert rows == {name for name, method in METHODS.items() if method.traits.predicts}
+    assert rows == {title_of(name) for name, method in METHODS.items() if method.traits.predicts}

@@ -13,7 +13,7 @@ from builders import LABELS, SEEN, UNLABELED, Case, make_case, normal, output_of
 from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS
 from protofission.methods import OwMatch, WithFission
-from protofission.methods.owmatch import balance
+from protofission.methods.parts.balance import balance
 from protofission.models.heads import HeadSpec
 from reference import owmatch as scalar
 

@@ -15,7 +15,7 @@ from protofission.core.errors import InputError
 from protofission.core.records import NO_CLASS, Sizes, total
 from protofission.methods import SimGCD, WithFission
 from protofission.methods.parts.contrast import class_contrast, nt_xent
-from protofission.methods.simgcd import Projection
+from protofission.methods.parts.projection import Projection
 from protofission.models.heads import HeadSpec
 from reference import contrast as scalar_contrast
 from reference import simgcd as scalar

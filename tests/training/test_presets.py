@@ -197,7 +197,7 @@ def test_a_literal_preset_changes_the_method_and_what_was_ours_of_the_head(name)
         if name.startswith("features"):
             assert words.head == own
             starts = METHODS[method].traits.has_novel_heads and own.can_start_from_data
-            from_data = starts or method in ("cpl", "rankstats")
+            from_data = starts or method in ("cpl", "p-odn", "pmal", "rankstats")
             assert ours.head.init == ("data" if from_data else "random")
             assert ours.head.kind == ("cosine" if method == "rankstats" else own.kind)
             ours = replace(ours, head=own)

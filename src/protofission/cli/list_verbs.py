@@ -53,22 +53,26 @@ def methods(
         The named experiment that the values are taken from.
     """
     from protofission.core.options import options
-    from protofission.methods import METHODS
+    from protofission.methods import METHODS, title_of
     from protofission.training.presets import preset as experiment
 
     if name is None:
-        width = max(map(len, METHODS))
+        width = max(len(title_of(known)) for known in METHODS)
         for known, method in METHODS.items():
             print(
                 textwrap.fill(
-                    f"{known:<{width}}  {method_summary(method)}",
+                    f"{title_of(known):<{width}}  {method_summary(method)}",
                     shutil.get_terminal_size().columns,
                     subsequent_indent=" " * (width + 2),
                 )
             )
         return {
             "methods": [
-                {"name": known, "summary": method_summary(method)}
+                {
+                    "name": known,
+                    "summary": method_summary(method),
+                    "reading": method.traits.reading,
+                }
                 for known, method in METHODS.items()
             ]
         }

@@ -15,6 +15,7 @@ from protofission.data.datasets import Data, DataSpec
 from protofission.experiments.report.results import Result, oracles
 from protofission.experiments.report.run_page import write_page
 from protofission.experiments.report.run_tables import disagreements, method_rows, terminal_table
+from protofission.methods import title_of
 from protofission.models.backbones import BackboneSpec
 from protofission.system.console import print_line, progress_bars
 from protofission.training.command import command_for
@@ -133,7 +134,7 @@ def run_demo(jobs: Sequence[DemoRun], page: Path, command: str, console: Console
     loaded = {data: data.load() for data in wanted}
     _perform_all(jobs, loaded, console)
     results = [
-        Result(job.experiment.name, job.experiment.seed, job.folder)
+        Result(title_of(job.experiment.name), job.experiment.seed, job.folder)
         for job in jobs
         if job.experiment.method.traits.predicts
     ]

@@ -13,12 +13,17 @@ from protofission.methods.dtc import DTC
 from protofission.methods.fixmatch import FixMatch, FixMatchSigmoid
 from protofission.methods.gcd import GCD
 from protofission.methods.iomatch import IOMatch
+from protofission.methods.nach import Nach
 from protofission.methods.opencon import OpenCon
 from protofission.methods.opencos import OpenCos
 from protofission.methods.openldn import OpenLDN
 from protofission.methods.openmatch import OpenMatch
 from protofission.methods.orca import Orca
 from protofission.methods.owmatch import OwMatch
+from protofission.methods.p_odn import POdn
+from protofission.methods.pim import Pim
+from protofission.methods.pmal import Pmal
+from protofission.methods.protogcd import ProtoGCD
 from protofission.methods.rankstats import RankStats
 from protofission.methods.reciprocal import Arpl, Rpl
 from protofission.methods.simclr import SimCLR, SimCLRKMeans
@@ -26,6 +31,7 @@ from protofission.methods.simgcd import SimGCD
 from protofission.methods.step_ood import StepOOD
 from protofission.methods.supervised import Supervised
 from protofission.methods.t2t import T2T
+from protofission.methods.tida import Tida
 from protofission.methods.with_fission import WithFission
 
 METHODS: dict[str, Method[Any]] = {
@@ -46,6 +52,12 @@ METHODS: dict[str, Method[Any]] = {
     "gcd": GCD(),
     "simgcd": SimGCD(),
     "simgcd+pf": WithFission(SimGCD()),
+    "protogcd": ProtoGCD(),
+    "protogcd+pf": WithFission(ProtoGCD()),
+    "pim": Pim(),
+    "pim+pf": WithFission(Pim()),
+    "tida": Tida(),
+    "tida+pf": WithFission(Tida()),
     "opencon": OpenCon(),
     "owmatch": OwMatch(),
     "owmatch+pf": WithFission(OwMatch()),
@@ -68,6 +80,10 @@ METHODS: dict[str, Method[Any]] = {
     "step+pf": WithFission(StepOOD()),
     "t2t": T2T(),
     "t2t+pf": WithFission(T2T()),
+    "nach": Nach(),
+    "nach+pf": WithFission(Nach()),
+    "pmal": Pmal(),
+    "p-odn": POdn(),
 }
 """Methods by name, with their default options; `+pf` is a method with fission.
 
@@ -85,6 +101,12 @@ def find_method(name: str) -> Method[Any]:
     return METHODS[name]
 
 
+def title_of(name: str) -> str:
+    """The name of a method as tables and lists show it: a reading carries a mark."""
+    reading = name in METHODS and METHODS[name].traits.reading
+    return f"{name} (reading)" if reading else name
+
+
 __all__ = [
     "DS3L",
     "DTC",
@@ -99,12 +121,17 @@ __all__ = [
     "FixMatchSigmoid",
     "IOMatch",
     "Method",
+    "Nach",
     "OpenCon",
     "OpenCos",
     "OpenLDN",
     "OpenMatch",
     "Orca",
     "OwMatch",
+    "POdn",
+    "Pim",
+    "Pmal",
+    "ProtoGCD",
     "RankStats",
     "Rpl",
     "SimCLR",
@@ -112,7 +139,9 @@ __all__ = [
     "SimGCD",
     "StepOOD",
     "Supervised",
+    "Tida",
     "Traits",
     "WithFission",
     "find_method",
+    "title_of",
 ]

@@ -76,6 +76,9 @@ class Traits:
     """The share of training after which a head that starts from the data (`head.init`) does so."""
     needs_cosines: bool = False
     """Whether the method computes with the head's similarities as cosines."""
+    reading: bool = False
+    """Whether the method is a reading: its formulas are not public, and choices of ours fill them
+    in. Its name carries a mark wherever it is shown (`title_of`)."""
 
     @property
     def has_novel_heads(self) -> bool:

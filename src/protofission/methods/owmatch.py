@@ -11,6 +11,7 @@ from protofission.core.checks import check_sizes
 from protofission.core.errors import require
 from protofission.core.records import NO_CLASS, Sizes, Step, Targets, Term, Terms, Views
 from protofission.methods.base import Method, Traits, label_rows
+from protofission.methods.parts.balance import balance
 from protofission.models.heads import HeadSpec
 
 
@@ -143,17 +144,6 @@ class OwMatch(Method[OwMatchTargets]):
         confidence, shares = step.memory.get_buffer("confidence"), step.memory.get_buffer("shares")
         confidence.lerp_(means[:, 0].to(confidence), share.to(confidence))
         shares.lerp_(means[:, 1:][groups, heads].to(shares), share[groups].to(shares))
-
-
-def balance(scores: Tensor, rounds: int) -> Tensor:
-    """(M, C): exp(scores) scaled by row and by column until all columns have the same sum.
-
-    Rows come last in a round, so that each sums to 1 exactly (Sinkhorn-Knopp).
-    """
-    for _ in range(rounds):
-        scores = scores.log_softmax(0)
-        scores = scores.log_softmax(1)
-    return scores.exp()
 
 
 def _groups(num_classes: int, num_seen: int, device: torch.device | None = None) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 from protofission.core.errors import InputError, require
 from protofission.experiments.suite import Case, Run, Suite
 from protofission.experiments.suites.paper import ACCURACIES
+from protofission.methods import title_of
 from protofission.system.digests import sha256_hex
 from protofission.training.command import command_of_run
 from protofission.training.run import flatten
@@ -91,7 +92,7 @@ _NO_OPTIONS = ("name", "seed", "data.store", "data.folder")
 
 def _rows(runs: Sequence[_FoundRun]) -> list[str]:
     """Name the row of each run: its method, and options that other runs of it do not share."""
-    names = [run.plain["name"] for run in runs]
+    names = [title_of(run.plain["name"]) for run in runs]
     return _distinguish(names, [run.options(data=False) for run in runs])
 
 

@@ -9,7 +9,7 @@ from protofission.experiments.suite import Suite
 from protofission.experiments.suites.paper_numbers import ABLATION, TABLE_1, published_on
 from protofission.experiments.suites.readings import readings
 from protofission.experiments.suites.setting import Setting
-from protofission.methods import METHODS
+from protofission.methods import METHODS, title_of
 
 RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 SLOTS = (1, 2, 5, 10)
@@ -20,7 +20,7 @@ def table1(setting: Setting) -> Suite:
     """Every method on ORCA's split, beside the paper's table."""
     rows = [name for name, method in METHODS.items() if method.traits.predicts]
     cases = [
-        setting.case(row, row, dataset, *_on_orcas_split(row))
+        setting.case(title_of(row), row, dataset, *_on_orcas_split(row))
         for dataset in setting.datasets
         for row in rows
     ]
@@ -42,7 +42,9 @@ def _on_orcas_split(method: str) -> tuple[str, ...]:
 
 def _fissions(rows: list[str]) -> tuple[tuple[str, str], ...]:
     """Each method with fission, and its base."""
-    return tuple((row, row.removesuffix("+pf")) for row in rows if row.endswith("+pf"))
+    return tuple(
+        (title_of(row), title_of(row.removesuffix("+pf"))) for row in rows if row.endswith("+pf")
+    )
 
 
 def ablation(setting: Setting) -> Suite:

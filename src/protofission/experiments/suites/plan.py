@@ -12,6 +12,7 @@ from protofission.experiments.suite import Run, Suite
 from protofission.experiments.suites import find_suite
 from protofission.experiments.suites.setting import Setting, Tier
 from protofission.experiments.suites.yaml_suite import YamlSuite
+from protofission.methods import title_of
 
 DEFAULT_SEEDS = 3
 
@@ -28,6 +29,7 @@ class SuitePlan:
     def runs_of(self, rows: Sequence[str]) -> list[Run]:
         """The runs of some rows, or all if none is named."""
         known = {case.row for case in self.suite.cases}
+        rows = [row if row in known else title_of(row) for row in rows]
         for row in rows:
             if row not in known:
                 raise unknown("row", row, known)

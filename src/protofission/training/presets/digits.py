@@ -32,6 +32,8 @@ DIGITS_RECIPES: Table = {
         "recipe.unlabeled_batch=224",
         "recipe.learning_rate=0.05",
     ),
+    # It looks at features as they are.
+    "pim": ("recipe.trainable_stages=0",),
 }
 """Recipes that take seconds on a laptop."""
 
@@ -51,6 +53,7 @@ DIGITS_TUNING: Table = {
     "openldn": ("method.net_rate=0.01",),
     # With the authors' 2048 hidden units, the projection is most of a step on a CPU.
     "simgcd": ("method.projection_width=256",),
+    "protogcd": ("method.projection_width=256",),
     # A hundred steps in the place of fifteen hundred.
     "step": ("method.projection_rate=0.02",),
 }

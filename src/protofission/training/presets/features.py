@@ -27,6 +27,8 @@ FEATURES_RECIPES: Table = {
     "dtc": ("recipe.learning_rate=0.01",),
     # Of features that may be negative, hardly a pair has the same largest ones.
     "rankstats": ("backbone=adapter-rectified",),
+    # It looks at features as they are.
+    "pim": ("backbone=adapter-none", "recipe.trainable_stages=0"),
 }
 """Recipes for features; the views are the store's."""
 
@@ -40,6 +42,8 @@ FEATURES_TUNING: Table = {
     "fixmatch-sigmoid": ("method.literal=true",),
     # From random directions it takes many times as long to come near the features.
     "cpl": ("head.init=data",),
+    "p-odn": ("head.init=data",),
+    "pmal": ("head.init=data",),
     # Of more than three largest features, hardly a pair has the same ones. And of the linear head's
     # heads, most novel classes share one (`all` 48 against 64, seed 0).
     "rankstats": ("method.top=3", "head.kind=cosine", "head.init=data"),
@@ -48,6 +52,7 @@ FEATURES_TUNING: Table = {
     "simclr-kmeans": ("method.view=strong",),
     # With the authors' 2048 hidden units, the projection is most of a step on a CPU.
     "simgcd": ("method.projection_width=256",),
+    "protogcd": ("method.projection_width=256",),
     # Some hundred steps in the place of fifteen hundred.
     "step": ("method.projection_rate=0.003",),
     "with fission": ("head.kind=fission",),  # around RankStats too
