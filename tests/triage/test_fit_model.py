@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from protofission.core.center_mixture import log_priors
 from protofission.core.conformal import guarantee
 from protofission.core.errors import InputError
 from protofission.core.metrics import auroc
@@ -60,6 +61,13 @@ def assert_same(one, two):
     assert one.keys() == two.keys()
     for name, value in one.items():
         assert torch.equal(value, two[name]), name
+
+
+def test_models_hold_the_share_of_strangers_that_they_estimate_together():
+    found, _ = usual()
+    for model in found.calibrated_model.models:
+        wanted = log_priors(3, model.sizes.free, found.strangers.share)
+        assert torch.allclose(model.center_offsets.double(), wanted, atol=1e-5)
 
 
 def test_strangers_are_rejected_and_known_images_named():
