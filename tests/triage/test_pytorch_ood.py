@@ -145,5 +145,5 @@ def test_what_cannot_be_right_is_refused_in_a_sentence() -> None:
 
     with pytest.raises(InputError, match=r"shape \(2, 3\) for 2 rows"):
         score_of(Wrong())(torch.zeros(2, 3), torch.zeros(2, 3))
-    with pytest.raises(InputError, match="^str has neither predict_logits nor predict_features"):
+    with pytest.raises(InputError, match=r"^str has neither predict_logits nor predict_features"):
         score_of("EnergyBased")  # type: ignore[arg-type]
