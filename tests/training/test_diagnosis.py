@@ -88,7 +88,7 @@ def names_options(sentence: str, experiment: Experiment) -> bool:
 
 TRUSTING = {
     f"{name}{fission}"
-    for name in ("fixmatch", "fixmatch-sigmoid", "opencos", "openmatch", "t2t")
+    for name in ("fixmatch", "fixmatch-sigmoid", "nach", "opencos", "openmatch", "t2t")
     for fission in ("", "+pf")
 }
 
@@ -110,8 +110,8 @@ def test_a_pool_without_trust_is_told_of_where_the_method_learns_by_trust(name):
 def test_collapsed_prototypes_are_told_of_where_there_are_several(name):
     experiment = preset("digits", name)
     several = experiment.head.slots > 1
-    assert several == (name.endswith("+pf") or name == "cpl")
-    remedy = "lower head.prototypes" if name == "cpl" else "raise method.diversity_weight"
+    assert several == (name.endswith("+pf") or name in ("cpl", "pmal"))
+    remedy = "raise method.diversity_weight" if name.endswith("+pf") else "lower head.prototypes"
     for effective, collapsed in ((1.0, True), (1.19, True), (1.2, False), (math.nan, False)):
         found = epoch_findings(epoch(summary=run_metrics(effective)), experiment, 0.5)
         assert len(found) == (collapsed and several), (effective, found)

@@ -228,10 +228,10 @@ def test_the_literal_preset_takes_the_paper_at_its_word() -> None:
 
 def test_every_option_is_documented(project: Path) -> None:
     text = (project / "docs" / "method.md").read_text()
-    sections = dict(
-        section.split("\n", 1)
+    sections = {
+        section.split("\n", 1)[0].removesuffix(" (reading)"): section.split("\n", 1)[-1]
         for section in (project / "docs" / "methods.md").read_text().split("\n## ")
-    )
+    }
     for name in METHODS:
         own = sections.get(name.removesuffix("+pf"), "")
         for key, option in options(preset("digits", name)).items():

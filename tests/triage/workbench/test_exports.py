@@ -353,8 +353,8 @@ def test_coco_s_sizes_are_those_of_the_file_before_it_is_turned(tmp_path: Path) 
 # Hugging Face, by datasets
 
 
-def loaded(folder: Path, cache: Path) -> Any:
-    os.environ["HF_HUB_OFFLINE"] = "1"
+def loaded(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     found = datasets.load_dataset("imagefolder", data_dir=str(folder), cache_dir=str(cache))
@@ -363,10 +363,12 @@ def loaded(folder: Path, cache: Path) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_hugging_face_s_folder_is_read_by_datasets(images: LabeledImages, tmp_path: Path) -> None:
+def test_hugging_face_s_folder_is_read_by_datasets(
+    images: LabeledImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = export_images(images, tmp_path / "test train" / "out", "hugging-face")
     assert done.images == len(images.images)
-    found = loaded(done.path, tmp_path / "cache")
+    found = loaded(done.path, tmp_path / "cache", monkeypatch)
     # Labels first: the reader takes the types of all rows from the first ten megabytes.
     shown = sorted(images.images, key=lambda image: image.label is None)
     assert found.column_names == ["image", *EXPORT_COLUMNS]
@@ -380,7 +382,9 @@ def test_hugging_face_s_folder_is_read_by_datasets(images: LabeledImages, tmp_pa
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_hugging_face_s_folder_tells_formats_by_content(tmp_path: Path) -> None:
+def test_hugging_face_s_folder_tells_formats_by_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = {"a": "JPEG", "b.test": "PNG", "c.GIF": "GIF", "d.jpeg": "JPEG", "e.x": "TIFF"}
     for name, kind in names.items():
         Image.new("RGB", (7, 5)).save(tmp_path / name, kind)
@@ -388,7 +392,7 @@ def test_hugging_face_s_folder_tells_formats_by_content(tmp_path: Path) -> None:
     done = export_images(LabeledImages.of(shown, [], []), tmp_path / "out", "hugging-face")
     suffixes = [p.suffix for p in sorted((done.path / "images").iterdir())]
     assert suffixes == [".jpg", ".png", ".gif", ".jpeg", ".tif"]
-    found = loaded(done.path, tmp_path / "cache")
+    found = loaded(done.path, tmp_path / "cache", monkeypatch)
     assert [row["image"].format for row in found] == list(names.values())
     assert found["label"][:] == [None] * 5
 
