@@ -2,6 +2,7 @@
 
     python docs/results/tables.py                     refill the page
     python docs/results/tables.py SUITE_FOLDER NAME   take a finished suite as NAME.json
+    python docs/results/tables.py SUITE_FOLDER NAME --add   add its seeds to those of NAME.json
 
 A table is asked for by a comment, `<!-- NAME | PANEL | QUANTITIES -->`, and stands below it up to
 `<!-- end -->`. After NAME, `differences` or `curves` asks for these, and `tables` for a table of
@@ -10,8 +11,11 @@ texts as it is in the file, PANEL its title.
 
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
+
+from scipy.special import stdtrit
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "results.md"
@@ -43,8 +47,57 @@ def take(folder: Path, name: str) -> None:
             for entry in found[part]
             if entry["n"]
         ]
-    text = json.dumps(kept, indent=None, separators=(",", ":")).replace("},{", "},\n{")
-    (HERE / f"{name}.json").write_text(text + "\n")
+    (HERE / f"{name}.json").write_text(_text(kept))
+
+
+def add(folder: Path, name: str) -> None:
+    """Take a suite's results, and the seeds that the file has and the suite has not run again.
+
+    A difference is computed anew from the values of the seeds that both rows have.
+    """
+    path = HERE / f"{name}.json"
+    old = json.loads(path.read_text())
+    take(folder, name)
+    new = json.loads(path.read_text())
+    if old["marks"] != new["marks"]:
+        path.write_text(_text(old))
+        raise SystemExit(f"{name}.json was made otherwise ({old['marks']}): take it without --add.")
+    joined = {_place(entry): entry for entry in old["results"]}
+    for entry in new["results"]:
+        values = joined.get(_place(entry), entry)["values"] | entry["values"]
+        joined[_place(entry)] = {**entry, "values": values, **_statistics([*values.values()])}
+    differences = {}
+    for entry in old["differences"] + new["differences"]:
+        first, second = (
+            joined.get((entry[row], entry["panel"], entry["x"], entry["quantity"]), {"values": {}})
+            for row in ("row", "against")
+        )
+        gaps = [
+            value - second["values"][seed]
+            for seed, value in first["values"].items()
+            if seed in second["values"]
+        ]
+        place = (*_place(entry), entry["against"])
+        differences[place] = _rounded({**entry, "values": gaps, **_statistics(gaps)})
+    new["results"] = [_rounded(entry) for entry in joined.values()]
+    new["differences"] = list(differences.values())
+    path.write_text(_text(new))
+
+
+def _place(entry: dict) -> tuple:
+    return entry["row"], entry["panel"], entry["x"], entry["quantity"]
+
+
+def _statistics(values: list[float]) -> dict:
+    """n, mean, standard deviation, and half of the width of Student's 95 % interval."""
+    n, sd = len(values), statistics.stdev(values) if len(values) > 1 else None
+    interval = None if sd is None else float(stdtrit(n - 1, 0.975)) * sd / n**0.5
+    return {"n": n, "mean": statistics.fmean(values), "sd": sd, "interval": interval}
+
+
+def _text(content: dict) -> str:
+    text = json.dumps(content, indent=None, separators=(",", ":")).replace("},{", "},\n{")
+    return text + "\n"
 
 
 def _rounded(value: object) -> object:
@@ -135,7 +188,10 @@ def filled(text: str) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        take(Path(sys.argv[1]), sys.argv[2])
+    match sys.argv[1:]:
+        case [folder, name]:
+            take(Path(folder), name)
+        case [folder, name, "--add"]:
+            add(Path(folder), name)
     if PAGE.exists():
         PAGE.write_text(filled(PAGE.read_text()))
