@@ -1,0 +1,159 @@
+"""Classes merged on purpose: fission against k-means sub-classes, and against the true fine ones.
+
+    python benchmarks/merged_classes.py stores/objects --seen 20 --labels 50 --test 40 --seeds 10 --json merged.json
+
+The first `--seen` classes of a store are known, `--labels` of each labeled, and K neighbors in the
+list share a label; the other classes are strangers. Only labels are learned from, by a linear map
+of the features and prototypes compared by cosine. Rows differ in the labels and prototypes: one a
+class, fission's five, the five k-means clusters of each class as labels, and the fine classes as
+labels. An image's class has the largest sum of its sub-classes' probabilities, which is the ID
+score too. What the JSON file holds is not computed again.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from protofission.core.kmeans import SPHERE, cluster_rows
+from protofission.core.metrics import auroc
+from protofission.core.options import override
+from protofission.core.records import NO_CLASS
+from protofission.core.rng import step_rng
+from protofission.data.datasets import Data
+from protofission.data.image_sets import TrainingData
+from protofission.data.store.reader import Store
+from protofission.experiments.report.statistics import paired_differences
+from protofission.training.experiment import Experiment
+from protofission.training.loop import train
+from protofission.training.outputs import outputs
+from protofission.training.presets import preset
+from protofission.training.state import start
+
+SUBCLASSES = 5
+FISSION = ("head.prototypes=5", "head.init=data", "method.diversity_weight=0.3")
+ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "one prototype a class": ("supervised", ("head.kind=cosine", "head.init=data")),
+    "fission": ("supervised+pf", FISSION),
+    "fission, L_cst 0.1": ("supervised+pf", (*FISSION, "method.consistency_weight=0.1")),
+    "k-means sub-classes": ("supervised", ("head.kind=cosine", "head.init=data")),
+    "true sub-classes": ("supervised", ("head.kind=cosine", "head.init=data")),
+}
+QUANTITIES = ("AUC", "accuracy")
+
+
+def experiment(row: str, seed: int, given: argparse.Namespace, merged: int) -> Experiment:
+    name, own = ROWS[row]
+    found = preset("features", name)
+    for option in (
+        f"data.store={given.store}",
+        "data.split=coarse",
+        f"data.split.merge={merged}",
+        f"data.split.num_seen={given.seen // merged}",
+        f"data.split.labels_per_class={given.labels * merged}",
+        f"data.split.test_per_class={given.test * merged if given.test else 'none'}",
+        "backbone.width=256",
+        f"recipe.steps={given.steps}",
+        *own,
+    ):
+        found = override(found, option)
+    return replace(found, seed=seed)
+
+
+def sub_classes(row: str, data: Data, fine: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """(L,) labels to learn, and (S',) the class that each of them belongs to."""
+    known, rows = data.training.labels, data.training.labeled
+    if row == "true sub-classes":
+        names, labels = fine[rows].unique(return_inverse=True)
+        owner = torch.zeros(len(names), dtype=torch.long).scatter_(0, labels, known)
+        return labels, owner
+    if row != "k-means sub-classes":
+        return known, torch.arange(data.training.num_seen)
+    features = data.augmentations.plain(rows).double()
+    units = normalize((features - features.mean(0)) / features.std(0).clamp_min(1e-6), dim=1)
+    labels, generator = torch.empty_like(known), step_rng(seed, 0, "sub-classes")
+    for label in range(data.training.num_seen):
+        own = (known == label).nonzero()[:, 0]
+        free = torch.full((len(own),), NO_CLASS)
+        found = cluster_rows(units[own], free, units[:0], SUBCLASSES, generator, SPHERE).members
+        labels[own] = label * SUBCLASSES + found
+    names, labels = labels.unique(return_inverse=True)
+    return labels, names // SUBCLASSES
+
+
+def judged(row: str, seed: int, given: argparse.Namespace, merged: int) -> tuple[float, float]:
+    """AUC, and the accuracy in percent on images of known classes."""
+    wanted = experiment(row, seed, given, merged)
+    data = wanted.data.load()
+    fine = torch.from_numpy(Store.open(given.store).labeling().train)
+    labels, owner = sub_classes(row, data, fine, seed)
+    novel = data.training.num_classes - data.training.num_seen
+    training: TrainingData = replace(
+        data.training, labels=labels, num_seen=len(owner), num_classes=len(owner) + novel
+    )
+    state = start(wanted, training, data.augmentations)
+    for _ in train(state, wanted, training, data.augmentations):
+        pass
+    shares = []
+    for output in outputs(state.model, data.test.inputs, data.augmentations.plain):
+        probabilities = output.logits[:, : len(owner)].softmax(-1)
+        classes = probabilities.new_zeros(len(probabilities), data.training.num_seen)
+        shares.append(classes.index_add_(1, owner, probabilities))
+    sure, named = torch.cat(shares).max(1)
+    inside = data.test.labels < data.training.num_seen
+    right = named.numpy()[inside] == data.test.labels[inside]
+    scores = -sure.numpy()
+    return auroc(scores[inside], scores[~inside]), 100 * float(np.mean(right))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--seen", type=int, default=50, help="fine classes that are known")
+    parser.add_argument("--labels", type=int, default=100, help="of each fine class")
+    parser.add_argument("--test", type=int, help="images held out; default: the official test set")
+    parser.add_argument("--merged", type=int, nargs="+", default=(1, 2, 5, 10))
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first-seed", type=int, default=100)
+    parser.add_argument("--json", type=Path, default=Path("merged_classes.json"))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    known = json.loads(given.json.read_text()) if given.json.exists() else {}
+    for seed in range(given.first_seed, given.first_seed + given.seeds):
+        for merged in given.merged:
+            for row in ROWS:
+                own = known.setdefault(str(merged), {}).setdefault(row, {})
+                if str(seed) not in own:
+                    own[str(seed)] = judged(row, seed, given, merged)
+                    given.json.write_text(json.dumps(known, indent=1) + "\n")
+    for place, quantity in enumerate(QUANTITIES):
+        digits = (3, 1)[place]
+        print(f"\n{quantity}, n = {given.seeds}; in brackets the difference from the first row")
+        for row in ROWS:
+            cells = [_cell(known[str(merged)], row, place, digits) for merged in given.merged]
+            print(f"| {row} | {' | '.join(cells)} |")
+
+
+def _cell(rows: dict[str, dict[str, list[float]]], row: str, place: int, digits: int) -> str:
+    own, base = ({s: v[place] for s, v in rows[name].items()} for name in (row, next(iter(ROWS))))
+    text = f"{fmean(own.values()):.{digits}f} ± {stdev(own.values()):.{digits}f}"
+    if own is base or row == next(iter(ROWS)):
+        return text
+    low, high = paired_differences(
+        {int(s): v for s, v in own.items()}, {int(s): v for s, v in base.items()}
+    ).ends
+    shown = f"{low:+.{digits}f}, {high:+.{digits}f}"
+    return f"{text} [{shown}]"
+
+
+if __name__ == "__main__":
+    main()
