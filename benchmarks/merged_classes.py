@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,10 +46,13 @@ ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
     "one prototype a class": ("supervised", ("head.kind=cosine", "head.init=data")),
     "fission": ("supervised+pf", FISSION),
     "fission, L_cst 0.1": ("supervised+pf", (*FISSION, "method.consistency_weight=0.1")),
+    "fission, L_cst 0": ("supervised+pf", (*FISSION, "method.consistency_weight=0")),
     "k-means sub-classes": ("supervised", ("head.kind=cosine", "head.init=data")),
     "true sub-classes": ("supervised", ("head.kind=cosine", "head.init=data")),
 }
 QUANTITIES = ("AUC", "accuracy")
+Values = dict[str, dict[str, dict[str, Sequence[float]]]]
+"""AUC and accuracy by the number that is merged, row and seed."""
 
 
 def experiment(row: str, seed: int, given: argparse.Namespace, merged: int) -> Experiment:
@@ -127,32 +132,51 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("merged_classes.json"))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    known = json.loads(given.json.read_text()) if given.json.exists() else {}
-    for seed in range(given.first_seed, given.first_seed + given.seeds):
+    content = json.loads(given.json.read_text()) if given.json.exists() else {"values": {}}
+    known, seeds = content["values"], range(given.first_seed, given.first_seed + given.seeds)
+    for seed in seeds:
         for merged in given.merged:
             for row in ROWS:
                 own = known.setdefault(str(merged), {}).setdefault(row, {})
                 if str(seed) not in own:
                     own[str(seed)] = judged(row, seed, given, merged)
-                    given.json.write_text(json.dumps(known, indent=1) + "\n")
-    for place, quantity in enumerate(QUANTITIES):
-        digits = (3, 1)[place]
-        print(f"\n{quantity}, n = {given.seeds}; in brackets the difference from the first row")
-        for row in ROWS:
-            cells = [_cell(known[str(merged)], row, place, digits) for merged in given.merged]
-            print(f"| {row} | {' | '.join(cells)} |")
+                    given.json.write_text(json.dumps(content, indent=1) + "\n")
+    content["tables"] = {name: table(known, place) for place, name in enumerate(QUANTITIES)}
+    given.json.write_text(json.dumps(content, indent=1) + "\n")
+    for name, found in content["tables"].items():
+        print(f"\n{name}: | {' | '.join(found['heads'])} |")
+        for cells in found["rows"]:
+            print(f"| {' | '.join(cells)} |")
 
 
-def _cell(rows: dict[str, dict[str, list[float]]], row: str, place: int, digits: int) -> str:
-    own, base = ({s: v[place] for s, v in rows[name].items()} for name in (row, next(iter(ROWS))))
+def table(known: Values, place: int) -> dict[str, Any]:
+    """A table of texts as docs/results/tables.py takes it; differences are from the first row."""
+    numbers = sorted(known, key=int)
+    return {
+        "heads": ["", "n", *(f"{number} merged" for number in numbers)],
+        "rows": [
+            [row, str(min(len(known[number].get(row, {})) for number in numbers))]
+            + [_cell(known[number], row, place) for number in numbers]
+            for row in ROWS
+        ],
+    }
+
+
+def _cell(rows: Mapping[str, Mapping[str, Sequence[float]]], row: str, place: int) -> str:
+    """Mean and spread, and the 95 % interval of the difference from the first row."""
+    first, digits = next(iter(ROWS)), (3, 1)[place]
+    own, base = (
+        {int(seed): values[place] for seed, values in rows.get(name, {}).items()}
+        for name in (row, first)
+    )
+    if len(own) < 2:
+        return "not run"
     text = f"{fmean(own.values()):.{digits}f} ± {stdev(own.values()):.{digits}f}"
-    if own is base or row == next(iter(ROWS)):
+    if row == first:
         return text
-    low, high = paired_differences(
-        {int(s): v for s, v in own.items()}, {int(s): v for s, v in base.items()}
-    ).ends
-    shown = f"{low:+.{digits}f}, {high:+.{digits}f}"
-    return f"{text} [{shown}]"
+    low, high = paired_differences(own, base).ends
+    shown = f"[{low:+.{digits}f}, {high:+.{digits}f}]"
+    return f"{text} **{shown}**" if low > 0 or high < 0 else f"{text} {shown}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Fill the tables of docs/results.md from the JSON files beside this one.
+"""Fill the tables of docs/results.md and docs/report.md from the JSON files beside this one.
 
-    python docs/results/tables.py                     refill the page
+    python docs/results/tables.py                     refill the pages
     python docs/results/tables.py SUITE_FOLDER NAME   take a finished suite as NAME.json
     python docs/results/tables.py SUITE_FOLDER NAME --add   add its seeds to those of NAME.json
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from scipy.special import stdtrit
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "results.md"
+PAGES = (HERE.parent / "results.md", HERE.parent / "report.md")
 TITLES = {
     "seen": "seen",
     "novel_orca": "novel (orca)",
@@ -193,5 +193,6 @@ if __name__ == "__main__":
             take(Path(folder), name)
         case [folder, name, "--add"]:
             add(Path(folder), name)
-    if PAGE.exists():
-        PAGE.write_text(filled(PAGE.read_text()))
+    for page in PAGES:
+        if page.exists():
+            page.write_text(filled(page.read_text()))
