@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -33,7 +34,9 @@ from protofission.core.rng import step_rng
 from protofission.data.datasets import Data
 from protofission.data.image_sets import TrainingData
 from protofission.data.store.reader import Store
-from protofission.experiments.report.statistics import paired_differences
+from protofission.experiments.report.run_figures import MARKERS
+from protofission.experiments.report.statistics import Sample, paired_differences
+from protofission.pages.drawing import OKABE_ITO, write_drawing
 from protofission.training.experiment import Experiment
 from protofission.training.loop import train
 from protofission.training.outputs import outputs
@@ -130,6 +133,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--json", type=Path, default=Path("merged_classes.json"))
+    parser.add_argument("--figure", type=Path, help="a drawing, without the ending of its file")
     given = parser.parse_args()
     torch.set_num_threads(1)
     content = json.loads(given.json.read_text()) if given.json.exists() else {"values": {}}
@@ -143,10 +147,33 @@ def main() -> None:
                     given.json.write_text(json.dumps(content, indent=1) + "\n")
     content["tables"] = {name: table(known, place) for place, name in enumerate(QUANTITIES)}
     given.json.write_text(json.dumps(content, indent=1) + "\n")
+    if given.figure:
+        draw(known, given.figure)
     for name, found in content["tables"].items():
         print(f"\n{name}: | {' | '.join(found['heads'])} |")
         for cells in found["rows"]:
             print(f"| {' | '.join(cells)} |")
+
+
+def draw(known: Values, path: Path) -> None:
+    """The AUC along the number that is merged, a line for each row, as path.png and path.svg."""
+    numbers = sorted(known, key=int)
+
+    def lines(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for place, row in enumerate(ROWS):
+            samples = [
+                Sample(tuple(values[0] for values in known[number].get(row, {}).values()))
+                for number in numbers
+            ]
+            means, half = ([getattr(s, of) for s in samples] for of in ("mean", "interval"))
+            style = {"marker": MARKERS[place % len(MARKERS)], "markersize": 5, "capsize": 2}
+            axes.errorbar([*map(int, numbers)], means, half, color=OKABE_ITO[place], **style)
+            axes.plot([], [], color=OKABE_ITO[place], marker=style["marker"], label=row)
+        axes.set(xlabel="fine classes under one label", ylabel="AUC", xticks=[*map(int, numbers)])
+        figure.legend(loc="outside lower center", ncols=2)
+
+    write_drawing(path, lines, (6.2, 4.2))
 
 
 def table(known: Values, place: int) -> dict[str, Any]:
