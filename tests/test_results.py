@@ -185,3 +185,14 @@ def test_seeds_of_another_setting_are_not_added(tables: ModuleType, tmp_path: Pa
     with pytest.raises(SystemExit, match="was made otherwise"):
         tables.add(tmp_path, "all")
     assert (tmp_path / "all.json").read_text() == before
+
+
+def test_a_table_of_all_rows_against_one_has_the_paired_differences(
+    tables: ModuleType, tmp_path: Path
+) -> None:
+    rows = {"a": {0: 1.0, 1: 3.0}, "b": {0: 0.5, 1: 1.0, 2: 9.0}, "c": {5: 1.0}}
+    (tmp_path / "all.json").write_text(json.dumps(report(rows)))
+    sample = paired_differences(rows["a"], rows["b"])
+    low, high = sample.ends
+    found = tables.table("all against b", "p", ["auc"]).splitlines()
+    assert found[2:] == [f"| a against b | 2 | {sample.mean:+.3f} [{low:+.3f}, {high:+.3f}] |"]

@@ -5,8 +5,9 @@
     python docs/results/tables.py SUITE_FOLDER NAME --add   add its seeds to those of NAME.json
 
 A table is asked for by a comment, `<!-- NAME | PANEL | QUANTITIES -->`, and stands below it up to
-`<!-- end -->`. After NAME, `differences` or `curves` asks for these, and `tables` for a table of
-texts as it is in the file, PANEL its title.
+`<!-- end -->`. After NAME, `differences` or `curves` asks for these, `against ROW` for the
+differences of all other rows from that one, and `tables` for a table of texts as it is in the file,
+PANEL its title.
 """
 
 import json
@@ -72,16 +73,17 @@ def add(folder: Path, name: str) -> None:
             joined.get((entry[row], entry["panel"], entry["x"], entry["quantity"]), {"values": {}})
             for row in ("row", "against")
         )
-        gaps = [
-            value - second["values"][seed]
-            for seed, value in first["values"].items()
-            if seed in second["values"]
-        ]
+        gaps = _gaps(first["values"], second["values"])
         place = (*_place(entry), entry["against"])
         differences[place] = _rounded({**entry, "values": gaps, **_statistics(gaps)})
     new["results"] = [_rounded(entry) for entry in joined.values()]
     new["differences"] = list(differences.values())
     path.write_text(_text(new))
+
+
+def _gaps(first: dict[str, float], second: dict[str, float]) -> list[float]:
+    """Differences over the seeds that both have."""
+    return [value - second[seed] for seed, value in first.items() if seed in second]
 
 
 def _place(entry: dict) -> tuple:
@@ -115,6 +117,8 @@ def number(quantity: str, entry: dict, signed: bool = False) -> str:
     """Mean and spread of a cell, or mean and interval of a difference."""
     digits = (2 if quantity == "effective" else 3) if quantity in FRACTIONS else 1
     mean = f"{entry['mean']:{'+' if signed else ''}.{digits}f}"
+    if signed and entry["interval"] is None:
+        return mean
     if signed:
         low, high = entry["mean"] - entry["interval"], entry["mean"] + entry["interval"]
         shown = f"{mean} [{low:+.{digits}f}, {high:+.{digits}f}]"
@@ -128,8 +132,10 @@ def table(name: str, panel: str, quantities: list[str]) -> str:
     content = json.loads((HERE / f"{name}.json").read_text())
     if part == "tables":
         return texts(content[part].get(panel, {"heads": ["none"], "rows": []}))
+    signed = part == "differences" or part.startswith("against ")
+    if part.startswith("against "):
+        content[part] = against(content["results"], part.removeprefix("against "))
     entries = [e for e in content[part or "results"] if e["panel"] == panel]
-    signed = part == "differences"
     if part == "curves":  # columns are what a curve sums up to, all of one quantity
         return sums(entries)
     several = len({e["x"] for e in entries}) > 1
@@ -154,6 +160,18 @@ def table(name: str, panel: str, quantities: list[str]) -> str:
         count = next(iter(cells.values()))["n"]
         lines.append(f"| {title} | {count} | {' | '.join(shown)} |")
     return "\n".join(lines)
+
+
+def against(results: list[dict], base: str) -> list[dict]:
+    """The differences of all rows from one, over the seeds that both have."""
+    own = {_place(entry): entry["values"] for entry in results}
+    found = []
+    for entry in results:
+        other = own.get((base, *_place(entry)[1:]), {})
+        gaps = _gaps(entry["values"], other)
+        if gaps and entry["row"] != base:
+            found.append({**entry, "against": base, **_statistics(gaps)})
+    return found
 
 
 def sums(entries: list[dict]) -> str:
