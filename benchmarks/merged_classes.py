@@ -180,11 +180,9 @@ def table(known: Values, place: int) -> dict[str, Any]:
     """A table of texts as docs/results/tables.py takes it; differences are from the first row."""
     numbers = sorted(known, key=int)
     return {
-        "heads": ["", "n", *(f"{number} merged" for number in numbers)],
+        "heads": ["", *(f"{number} merged" for number in numbers)],
         "rows": [
-            [row, str(min(len(known[number].get(row, {})) for number in numbers))]
-            + [_cell(known[number], row, place) for number in numbers]
-            for row in ROWS
+            [row, *(_cell(known[number], row, place) for number in numbers)] for row in ROWS
         ],
     }
 
@@ -196,10 +194,13 @@ def _cell(rows: Mapping[str, Mapping[str, Sequence[float]]], row: str, place: in
         {int(seed): values[place] for seed, values in rows.get(name, {}).items()}
         for name in (row, first)
     )
-    if len(own) < 2:
+    if not own:
         return "not run"
-    text = f"{fmean(own.values()):.{digits}f} ± {stdev(own.values()):.{digits}f}"
-    if row == first:
+    mean = f"{fmean(own.values()):.{digits}f}"
+    if len(own) == 1:
+        return f"{mean} (n = 1)"
+    text = f"{mean} ± {stdev(own.values()):.{digits}f} (n = {len(own)})"
+    if row == first or len(own.keys() & base.keys()) < 2:
         return text
     low, high = paired_differences(own, base).ends
     shown = f"[{low:+.{digits}f}, {high:+.{digits}f}]"

@@ -36,7 +36,8 @@ SUITES = (
     "experiments/suites",
 )
 """What every suite stands on; the methods that it runs are named beside it."""
-NOT_KNOWN = "not known"
+NOT_KNOWN, NOT_MADE = "not known", "not made"
+"""States of figures that were made before their code was noted, and of those never made."""
 
 
 @dataclass(frozen=True)
@@ -113,14 +114,17 @@ def note(name: str, package: Path, folder: Path = HERE, minutes: float | None = 
 
 
 def states(package: Path, folder: Path = HERE) -> dict[str, str]:
-    """fresh, stale or not known, for each figure."""
+    """fresh, stale, not known or not made, for each figure."""
     made = read_made(folder)
-    return {
-        name: NOT_KNOWN
-        if name not in made
-        else ("fresh" if made[name]["code"] == figure.digest(package) else "stale")
-        for name, figure in read_figures(folder).items()
-    }
+
+    def state(name: str, figure: Figure) -> str:
+        if not (folder / f"{name}.json").exists():
+            return NOT_MADE
+        if name not in made:
+            return NOT_KNOWN
+        return "fresh" if made[name]["code"] == figure.digest(package) else "stale"
+
+    return {name: state(name, figure) for name, figure in read_figures(folder).items()}
 
 
 def make(figure: Figure, package: Path, folder: Path = HERE, root: Path = ROOT) -> None:
