@@ -181,9 +181,7 @@ def table(known: Values, place: int) -> dict[str, Any]:
     numbers = sorted(known, key=int)
     return {
         "heads": ["", *(f"{number} merged" for number in numbers)],
-        "rows": [
-            [row, *(_cell(known[number], row, place) for number in numbers)] for row in ROWS
-        ],
+        "rows": [[row, *(_cell(known[number], row, place) for number in numbers)] for row in ROWS],
     }
 
 
