@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: all demo test test-oldest slow-tests scale-tests chaos lint types docs notebooks clean
+.PHONY: all demo test test-oldest slow-tests scale-tests chaos lint types docs notebooks results clean
 
 all: lint types test
 
@@ -54,6 +54,11 @@ docs: .venv/installed-docs
 # Runs the notebooks in place, so that their outputs are those of this version.
 notebooks: .venv/installed-dev
 	$(BIN)/python docs/notebooks/run.py
+
+# Says which figures of the docs are older than the code they stand on, and makes these again, for hours.
+# `python docs/results/results.py` only says; ARGS="power starts" names some.
+results: .venv/installed-dev
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python docs/results/results.py --make $(ARGS)
 
 clean:
 	rm -rf .venv .venv-oldest demo dist chaos-out ray-kills-out site

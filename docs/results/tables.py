@@ -1,20 +1,25 @@
-"""Fill the tables of docs/results.md from the JSON files beside this one.
+"""Fill the tables of docs/results.md and docs/report.md from the JSON files beside this one.
 
-    python docs/results/tables.py                     refill the page
+    python docs/results/tables.py                     refill the pages
     python docs/results/tables.py SUITE_FOLDER NAME   take a finished suite as NAME.json
+    python docs/results/tables.py SUITE_FOLDER NAME --add   add its seeds to those of NAME.json
 
 A table is asked for by a comment, `<!-- NAME | PANEL | QUANTITIES -->`, and stands below it up to
-`<!-- end -->`. After NAME, `differences` or `curves` asks for these, and `tables` for a table of
-texts as it is in the file, PANEL its title.
+`<!-- end -->`. After NAME, `differences` or `curves` asks for these, `against ROW` for the
+differences of all other rows from that one, and `tables` for a table of texts as it is in the file,
+PANEL its title.
 """
 
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 
+from scipy.special import stdtrit
+
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "results.md"
+PAGES = (HERE.parent / "results.md", HERE.parent / "report.md")
 TITLES = {
     "seen": "seen",
     "novel_orca": "novel (orca)",
@@ -43,8 +48,58 @@ def take(folder: Path, name: str) -> None:
             for entry in found[part]
             if entry["n"]
         ]
-    text = json.dumps(kept, indent=None, separators=(",", ":")).replace("},{", "},\n{")
-    (HERE / f"{name}.json").write_text(text + "\n")
+    (HERE / f"{name}.json").write_text(_text(kept))
+
+
+def add(folder: Path, name: str) -> None:
+    """Take a suite's results, and the seeds that the file has and the suite has not run again.
+
+    A difference is computed anew from the values of the seeds that both rows have.
+    """
+    path = HERE / f"{name}.json"
+    old = json.loads(path.read_text())
+    take(folder, name)
+    new = json.loads(path.read_text())
+    if old["marks"] != new["marks"]:
+        path.write_text(_text(old))
+        raise SystemExit(f"{name}.json was made otherwise ({old['marks']}): take it without --add.")
+    joined = {_place(entry): entry for entry in old["results"]}
+    for entry in new["results"]:
+        values = joined.get(_place(entry), entry)["values"] | entry["values"]
+        joined[_place(entry)] = {**entry, "values": values, **_statistics([*values.values()])}
+    differences = {}
+    for entry in old["differences"] + new["differences"]:
+        first, second = (
+            joined.get((entry[row], entry["panel"], entry["x"], entry["quantity"]), {"values": {}})
+            for row in ("row", "against")
+        )
+        gaps = _gaps(first["values"], second["values"])
+        place = (*_place(entry), entry["against"])
+        differences[place] = _rounded({**entry, "values": gaps, **_statistics(gaps)})
+    new["results"] = [_rounded(entry) for entry in joined.values()]
+    new["differences"] = list(differences.values())
+    path.write_text(_text(new))
+
+
+def _gaps(first: dict[str, float], second: dict[str, float]) -> list[float]:
+    """Differences over the seeds that both have."""
+    return [value - second[seed] for seed, value in first.items() if seed in second]
+
+
+def _place(entry: dict) -> tuple:
+    return entry["row"], entry["panel"], entry["x"], entry["quantity"]
+
+
+def _statistics(values: list[float]) -> dict:
+    """n, mean, standard deviation, and half of the width of Student's 95 % interval."""
+    n, sd = len(values), statistics.stdev(values) if len(values) > 1 else None
+    interval = None if sd is None else float(stdtrit(n - 1, 0.975)) * sd / n**0.5
+    return {"n": n, "mean": statistics.fmean(values), "sd": sd, "interval": interval}
+
+
+def _text(content: dict) -> str:
+    text = json.dumps(content, indent=None, separators=(",", ":")).replace("},{", "},\n{")
+    return text + "\n"
 
 
 def _rounded(value: object) -> object:
@@ -62,6 +117,8 @@ def number(quantity: str, entry: dict, signed: bool = False) -> str:
     """Mean and spread of a cell, or mean and interval of a difference."""
     digits = (2 if quantity == "effective" else 3) if quantity in FRACTIONS else 1
     mean = f"{entry['mean']:{'+' if signed else ''}.{digits}f}"
+    if signed and entry["interval"] is None:
+        return mean
     if signed:
         low, high = entry["mean"] - entry["interval"], entry["mean"] + entry["interval"]
         shown = f"{mean} [{low:+.{digits}f}, {high:+.{digits}f}]"
@@ -75,8 +132,10 @@ def table(name: str, panel: str, quantities: list[str]) -> str:
     content = json.loads((HERE / f"{name}.json").read_text())
     if part == "tables":
         return texts(content[part].get(panel, {"heads": ["none"], "rows": []}))
+    signed = part == "differences" or part.startswith("against ")
+    if part.startswith("against "):
+        content[part] = against(content["results"], part.removeprefix("against "))
     entries = [e for e in content[part or "results"] if e["panel"] == panel]
-    signed = part == "differences"
     if part == "curves":  # columns are what a curve sums up to, all of one quantity
         return sums(entries)
     several = len({e["x"] for e in entries}) > 1
@@ -101,6 +160,18 @@ def table(name: str, panel: str, quantities: list[str]) -> str:
         count = next(iter(cells.values()))["n"]
         lines.append(f"| {title} | {count} | {' | '.join(shown)} |")
     return "\n".join(lines)
+
+
+def against(results: list[dict], base: str) -> list[dict]:
+    """The differences of all rows from one, over the seeds that both have."""
+    own = {_place(entry): entry["values"] for entry in results}
+    found = []
+    for entry in results:
+        other = own.get((base, *_place(entry)[1:]), {})
+        gaps = _gaps(entry["values"], other)
+        if gaps and entry["row"] != base:
+            found.append({**entry, "against": base, **_statistics(gaps)})
+    return found
 
 
 def sums(entries: list[dict]) -> str:
@@ -135,7 +206,11 @@ def filled(text: str) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        take(Path(sys.argv[1]), sys.argv[2])
-    if PAGE.exists():
-        PAGE.write_text(filled(PAGE.read_text()))
+    match sys.argv[1:]:
+        case [folder, name]:
+            take(Path(folder), name)
+        case [folder, name, "--add"]:
+            add(Path(folder), name)
+    for page in PAGES:
+        if page.exists():
+            page.write_text(filled(page.read_text()))

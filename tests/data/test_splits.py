@@ -431,16 +431,26 @@ def test_open_set_splits_are_their_twins(
         assert list(split.seen_classes) == seen
 
 
-@given(data=labelings(coarse=True), seed=SEEDS, labels=st.integers(1, 12), fewer=st.integers(0, 2))
-def test_coarse_is_its_twin(data: Labeling, seed: int, labels: int, fewer: int) -> None:
-    num_classes = (data.num_classes + 1) // 2
+@given(
+    data=labelings(coarse=True),
+    seed=SEEDS,
+    labels=st.integers(1, 12),
+    fewer=st.integers(0, 2),
+    merge=st.none() | st.integers(1, 7),
+)
+def test_coarse_is_its_twin(
+    data: Labeling, seed: int, labels: int, fewer: int, merge: int | None
+) -> None:
+    group = merge or 2  # the data set's own coarse classes are pairs
+    num_classes = -(-data.num_classes // group)
     num_seen = max(1, num_classes - fewer)
-    options = {"labels_per_class": labels, "num_seen": num_seen}
+    options = {"labels_per_class": labels, "num_seen": num_seen, "merge": merge}
+    coarse_of = [label // group for label in range(data.num_classes)] + [-1]
     split = same(
         lambda: find_split("coarse", options, seed=seed).split(data),
         lambda: reference.coarse(
-            listed(data.coarse_train),
-            listed(data.coarse_test),
+            [coarse_of[label] for label in listed(data.train)],
+            [coarse_of[label] for label in listed(data.test)],
             num_classes,
             num_seen,
             labels,

@@ -68,8 +68,9 @@ def suite(
     """Run a grid of experiments side by side, and put its tables and figures on one page.
 
     table1, ablation, mismatch, subclasses and readings are the paper's tables, its figures and its
-    open choices; a YAML file names a suite of your own. What is finished is kept, whichever suite
-    ran it; a suite that was stopped or killed goes on with the same command.
+    open choices, and merged has classes that are mixed; a YAML file names a suite of your own. What
+    is finished is kept, whichever suite ran it; a suite that was stopped or killed goes on with the
+    same command.
 
     For example:
 
@@ -83,7 +84,7 @@ def suite(
     Parameters
     ----------
     name
-        table1, ablation, mismatch, subclasses, readings, or a YAML file.
+        table1, ablation, mismatch, subclasses, readings, merged, or a YAML file.
     """
     from rich.console import Console
 

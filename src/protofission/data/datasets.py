@@ -16,7 +16,7 @@ from protofission.data.readers.cifar import load_cifar10, load_cifar100
 from protofission.data.readers.digits import load_digits
 from protofission.data.readers.idx import load_fashion_mnist, load_mnist
 from protofission.data.readers.imagenet100 import load_imagenet100
-from protofission.data.splits.labeling import Labeling
+from protofission.data.splits.labeling import Labeling, merged_names
 from protofission.data.splits.registry import find_split
 from protofission.data.splits.spec import SplitSpec
 from protofission.data.splits.split import Split
@@ -153,6 +153,8 @@ class HasClassNames(Protocol):
 def split_class_names(split: Split, source: HasClassNames) -> tuple[str, ...]:
     """The names of a split's classes, fine or coarse, the seen ones first."""
     names = source.coarse_names if split.classes == "coarse" else source.class_names
+    if split.merge is not None:
+        names = merged_names(source.class_names, split.merge)
     return tuple(names[c] for c in split.seen_classes + split.novel_classes)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from protofission.core.errors import require
+from protofission.data.splits.labeling import merged_labels
 from protofission.data.splits.split import Indices, Split
 from protofission.system.digests import digest
 
@@ -168,6 +169,8 @@ def pool_indices(split: Split, has_labeled: bool) -> Indices:
 
 def _labels(images: ImageSet, split: Split) -> Labels:
     """The fine or coarse labels that the split uses, renumbered."""
+    if split.merge is not None:
+        return split.renumber(merged_labels(images.labels, split.merge))
     coarse = images.coarse_labels if split.classes == "coarse" else None
     return split.renumber(images.labels if coarse is None else coarse)
 

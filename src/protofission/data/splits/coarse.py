@@ -17,10 +17,14 @@ class CoarseSplit(SplitSpec):
     Each seen class has `labels_per_class` labeled images, drawn without regard to their fine class;
     all others, of any class or none, are the pool. The test set is the official one, all classes.
     All class numbers and counts are of coarse classes; fine labels are used in evaluation only.
+    With `merge`, any data set has coarse classes: the more classes are merged, the more mixed.
     """
 
     name: str = field(default="coarse", init=False)
     classes: ClassVar[Literal["fine", "coarse"]] = "coarse"
+    merge: int | None = None
+    """Fine classes that make a coarse one, in the order of their numbers; if None, the data set's
+    own coarse classes are used."""
     labels_per_class: int = 500
     """Labeled images of each seen coarse class; 500 are a fifth of CIFAR-100's."""
     num_seen: int | None = None
@@ -30,6 +34,7 @@ class CoarseSplit(SplitSpec):
 
     def _check(self) -> None:
         check_counts(1, labels_per_class=self.labels_per_class, test_per_class=self.test_per_class)
+        check_counts(1, merge=self.merge)
 
     def _parts(self, data: Labeling) -> Parts:
         seen = first_classes(self.num_seen, data.num_classes, data.num_classes)

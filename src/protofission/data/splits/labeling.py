@@ -59,8 +59,16 @@ class Labeling:
             train.coarse_names,
         )
 
-    def coarse(self) -> Labeling:
-        """The same images with their coarse labels."""
+    def coarse(self, merge: int | None = None) -> Labeling:
+        """The same images with their coarse labels, or with every `merge` classes in a row as one.
+
+        The last class is smaller where their number is no multiple of `merge`.
+        """
+        if merge is not None:
+            test = None if self.test is None else merged_labels(self.test, merge)
+            names = merged_names(self.class_names, merge)
+            number = -(-self.num_classes // merge)
+            return Labeling(merged_labels(self.train, merge), number, test, names)
         labels = self._coarse_labels()
         num_classes = len(self.coarse_names) or int(labels.max(initial=-1)) + 1
         return Labeling(labels, num_classes, self.coarse_test, self.coarse_names)
@@ -116,6 +124,16 @@ class Labeling:
             f"{self.describe(label)} has {has:,} images{where}, but {wanted:,} are wanted: "
             f"{remedy}.",
         )
+
+
+def merged_labels(labels: Indices, merge: int) -> Indices:
+    """The labels when every `merge` classes in a row are one; -1 stays."""
+    return np.asarray(labels // merge)
+
+
+def merged_names(names: Sequence[str], merge: int) -> tuple[str, ...]:
+    """The names of the classes of `merged_labels`: those of their parts, joined by a plus."""
+    return tuple("+".join(names[start : start + merge]) for start in range(0, len(names), merge))
 
 
 def shuffle_classes(data: Labeling, seed: int) -> list[Indices]:

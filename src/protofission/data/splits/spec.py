@@ -66,7 +66,7 @@ class SplitSpec(ABC):
         Raises:
             InputError: the data set has no such classes, or too few images of one.
         """
-        data = data.coarse() if self.classes == "coarse" else data
+        data = data.coarse(self.options.get("merge")) if self.classes == "coarse" else data
         parts = self._parts(data)
         test_labels = data.train if parts.test_on == "train" or data.test is None else data.test
         indices = {part: np.sort(getattr(parts, part)).astype(np.int64) for part in SPLIT_PARTS}

@@ -50,6 +50,11 @@ class Split:
     """The number of images of each class, by part; those without a label are not counted."""
 
     @property
+    def merge(self) -> int | None:
+        """Fine classes that make a coarse one; None if the data set's own coarse ones are used."""
+        return self.options.get("merge")
+
+    @property
     def sha256(self) -> str:
         """The fingerprint of its classes and indices."""
         digest = hashlib.sha256()

@@ -97,7 +97,7 @@ def divide_store(
 ) -> tuple[TrainingData, TestData]:
     """Divide the rows of a store by a split; classes are renumbered, the seen ones first."""
     fine = store.labeling()
-    labeling = fine.coarse() if split.classes == "coarse" else fine
+    labeling = fine.coarse(split.merge) if split.classes == "coarse" else fine
     labels = split.renumber(labeling.train)
     training = TrainingData(
         labeled=torch.from_numpy(split.labeled),

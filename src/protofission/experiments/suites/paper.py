@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from protofission.core.errors import require
 from protofission.experiments.suite import Suite
+from protofission.experiments.suites.merged import merged
 from protofission.experiments.suites.paper_numbers import ABLATION, TABLE_1, published_on
 from protofission.experiments.suites.readings import readings
 from protofission.experiments.suites.setting import Setting
@@ -155,4 +156,5 @@ SUITES: dict[str, Callable[[Setting], Suite]] = {
     "mismatch": mismatch,
     "subclasses": subclasses,
     "readings": readings,
+    "merged": merged,
 }
