@@ -115,5 +115,5 @@ def shared(bundle: Path, source: Path, out: Path) -> None:
 if __name__ == "__main__":
     predictor.MOST_IMAGES = 8
     model, photos, folder = map(Path, sys.argv[1:])
-    print(every(model, photos, folder / "every.csv"))
+    print(every(model, photos, folder / "every.csv"), flush=True)  # before anything forks
     shared(model, photos, folder / "shared.csv")

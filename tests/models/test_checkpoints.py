@@ -518,7 +518,7 @@ def test_code_in_a_file_is_never_run(protocol: int, legacy: bool, tmp_path: Path
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_script_is_not_loaded(tmp_path: Path) -> None:
     torch.jit.save(torch.jit.script(nn.Linear(2, 2)), str(tmp_path / "script.pt"))
     assert "would run code" in refusal(ours(), str(tmp_path / "script.pt"))
