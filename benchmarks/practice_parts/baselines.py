@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
+from inspect import signature
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -19,6 +20,11 @@ from practice_parts.measures import Judged
 
 warnings.filterwarnings("ignore", category=ConvergenceWarning)
 warnings.filterwarnings("ignore", category=FutureWarning)
+
+# The attributes as they will be, where scikit-learn knows both.
+_LEGACY = "use_legacy_attributes"
+_OPTIONS = {_LEGACY: False} if _LEGACY in signature(LogisticRegressionCV).parameters else {}
+ChosenRegression = partial(LogisticRegressionCV, **_OPTIONS)
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 """C of logistic regression, chosen by cross-validation."""
@@ -67,9 +73,9 @@ class Baselines:
         """
         start = time.process_time()
         directions = np.linalg.svd(self.labeled, full_matrices=False)[2]
-        model = LogisticRegressionCV(
-            Cs=STRENGTHS, cv=3, scoring="neg_log_loss", max_iter=300, use_legacy_attributes=False
-        ).fit(self.labeled @ directions.T, self.labels)
+        model = ChosenRegression(Cs=STRENGTHS, cv=3, scoring="neg_log_loss", max_iter=300).fit(
+            self.labeled @ directions.T, self.labels
+        )
         found = [_logits(model, rows @ directions.T) for rows in (self.test, self.pool)]
         return found[0], found[1], time.process_time() - start
 
@@ -103,13 +109,12 @@ class Baselines:
         both = np.concatenate([self.labeled, self.pool])
         from_label = np.arange(len(both)) < len(self.labeled)
         reduced = PCA(min(128, *both.shape), random_state=0).fit(both)
-        model = LogisticRegressionCV(
+        model = ChosenRegression(
             Cs=STRENGTHS,
             cv=3,
             scoring="roc_auc",
             class_weight="balanced",
             max_iter=300,
-            use_legacy_attributes=False,
         ).fit(reduced.transform(both), from_label)
         judged, seconds = self._with_logistic(
             lambda logits, rows: model.decision_function(reduced.transform(rows))
@@ -199,10 +204,12 @@ class Baselines:
         both = np.concatenate([self.labeled, self.pool])
         reduced = PCA(min(128, *both.shape), random_state=0).fit(both)
         labeled, pool, test = (reduced.transform(r) for r in (self.labeled, self.pool, self.test))
-        strength = LogisticRegressionCV(
-            Cs=STRENGTHS, cv=3, scoring="neg_log_loss", max_iter=300, use_legacy_attributes=False
-        ).fit(labeled, self.labels)
-        model = LogisticRegression(C=float(strength.C_), max_iter=300).fit(labeled, self.labels)
+        strength = ChosenRegression(Cs=STRENGTHS, cv=3, scoring="neg_log_loss", max_iter=300).fit(
+            labeled, self.labels
+        )
+        model = LogisticRegression(C=float(np.ravel(strength.C_)[0]), max_iter=300).fit(
+            labeled, self.labels
+        )
         sure = np.zeros(len(pool), bool)
         for _ in range(5):
             probs = model.predict_proba(pool)

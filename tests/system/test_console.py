@@ -31,6 +31,6 @@ def test_a_bar_that_is_never_called_prints_nothing() -> None:
 
 def test_a_line_is_printed_as_it_is_however_long() -> None:
     out = io.StringIO()
-    text = "[bold]no markup[/bold] " + 100 * "long "
+    text = "[bold]no markup[/bold] " + " ".join(100 * ["long"])
     print_line(Console(file=out, width=20), text)
     assert out.getvalue() == f"{text}\n"

@@ -300,6 +300,8 @@ def _read_parquet(file: BinaryIO) -> Iterator[Row]:
     table = parquet.ParquetFile(file)
     held = [column for column in TRIAGE_COLUMNS if column in table.schema_arrow.names]
     columns = list(_known_columns(held))
+    if not table.num_row_groups:  # which pyarrow 18 does not iterate over
+        return
     for batch in table.iter_batches(GROUP, columns=columns):
         cells = (batch.column(column).to_pylist() for column in columns)
         for row in map(Row, *cells):
