@@ -101,8 +101,8 @@ def train_fold(
     classes = torch.from_numpy(labels)
     own, others = near[: len(labels)], near[len(labels) :] if pool is not None else near
     share = None if pool is None else estimate_share(own, classes, others)
-    space = reduced.whitening(class_residuals(reduced.rows[: len(labels)], labels))
-    units = unit_rows(reduced.rows @ space[0] - space[1])
+    matrix, offset = reduced.whitening(class_residuals(reduced.rows[: len(labels)], labels))
+    units = unit_rows(reduced.rows @ matrix - offset)
     model = _train_prototypes(settings, units, classes, known, share, progress)
     sizes = FoldModelSizes(
         inputs=labeled.shape[1],
@@ -118,7 +118,7 @@ def train_fold(
     fold = sizes.build()
     fold.model.load_state_dict(model.state_dict())
     gaussians = fit_gaussians(own, classes, known, SHRINKAGE)
-    _fill_spaces(fold, reduced, *space)
+    _fill_spaces(fold, reduced, matrix, offset)
     _fill_distances(fold, gaussians, fit_background(others))
     outside = labeled[:0] if strangers is None else strangers
     _fill_regression(fold, labeled, labels, outside)
@@ -193,13 +193,12 @@ def _fill_centers(
 ) -> None:
     """Fit known and free centers to labels and pool in the model's space."""
     own, others = (
-        torch.cat([fold.spaces(some)[2] for some in torch.split(torch.from_numpy(rows), 4096)])
+        torch.cat([fold.spaces(s)[2] for s in torch.split(torch.from_numpy(rows), 4096)]).double()
         for rows in (labeled, pool)
     )
-    rows, classes = (own.double(), others.double()), torch.from_numpy(labels)
-    generator = step_rng(seed, 0, "free centers")
-    starts = start_centers(rows[0], classes, rows[1], fold.sizes.free, generator)
-    found = fit_centers(starts, rows[0], classes, rows[1], share)
+    classes, generator = torch.from_numpy(labels), step_rng(seed, 0, "free centers")
+    starts = start_centers(own, classes, others, fold.sizes.free, generator)
+    found = fit_centers(starts, own, classes, others, share)
     fold.centers.copy_(CONCENTRATION * found.centers)
     fold.center_offsets.copy_(found.log_priors)
 
