@@ -408,6 +408,7 @@ def test_a_network_that_wants_the_hub_while_it_is_loaded_is_offline(
     import huggingface_hub
     import transformers as library
 
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     forward, seen = library.ViTModel.forward, []
 
     def asking(self: Any, pixel_values: Tensor, **options: Any) -> Any:
