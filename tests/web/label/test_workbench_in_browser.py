@@ -443,6 +443,7 @@ AUDIT = Path(__file__).with_name("accessibility_audit.js").read_text()
 def test_every_screen_can_be_seen_and_heard(window: Window) -> None:
     for route in SCREENS:
         window.open(route)
+        window.page.wait_for_function("() => !document.querySelector('.tile[aria-busy]')")
         for scheme in ("light", "dark"):
             window.page.emulate_media(color_scheme=scheme)
             assert window.page.evaluate(AUDIT) == [], (route, scheme)

@@ -10,7 +10,8 @@ export function makeTile(id, place, total) {
     image.classList.toggle("crisp", image.naturalWidth > 0 && image.naturalWidth <= 32);
     image.classList.add("there");
   });
-  return h("div.tile", { id, role: "option", "aria-posinset": place + 1, "aria-setsize": total, data: { place } },
+  return h("div.tile", { id, role: "option", "aria-posinset": place + 1, "aria-setsize": total, data: { place },
+    "aria-label": "Loading", "aria-busy": "true" },
     h("div.picture", {}, image, h("span.lost", {}), h("span.check", { "aria-hidden": "true" }, "✓")),
     h("div.caption", {}));
 }
@@ -67,6 +68,7 @@ export function fillTile(tile, row, record, { chosen, caption, settledBy, quick 
   const state = JSON.stringify([record.name, record.label, record.skipped, record.decision, lines, settledBy?.(record)]);
   if (tile.state === state) return;
   tile.state = state;
+  tile.removeAttribute("aria-busy");
   tile.setAttribute("aria-label", caption
     ? [fileName(record.name), ...lines.map(({ text, share }) => (share ? `${text} ${percent(share)}` : text))].join(", ")
     : spoken(record));
