@@ -15,7 +15,7 @@ COPY constraints.txt /
 RUN pip install --no-cache-dir --no-deps -c /constraints.txt --index-url https://download.pytorch.org/whl/cpu torch
 COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir -c /constraints.txt "$(echo /wheels/*.whl)[encoder,web]" && rm -r /wheels
-RUN useradd --system --uid 10001 --no-create-home --home-dir /tmp server
+RUN useradd --uid 10001 --no-create-home --home-dir /tmp server
 USER 10001
 WORKDIR /tmp
 ENV HOME=/tmp OMP_WAIT_POLICY=PASSIVE PYTHONUNBUFFERED=1
