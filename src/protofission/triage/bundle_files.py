@@ -76,8 +76,8 @@ def read_manifest(read: ReadFile) -> Manifest | SingleManifest | int:
     seal = content.pop("seal", None) if isinstance(content, dict) else None
     require(made_as is not None, "format is missing.")
     require(type(made_as) is int, f"format must be a whole number, not {made_as!r:.80}.")
-    require(made_as in range(1, FORMAT + 1), f"format = {made_as} is not known.")
-    single, whole = made_as == 1, _with_new_sizes(content) if 1 < made_as < FORMAT else content
+    require(made_as in (1, 2, 3, FORMAT), f"format = {made_as} is not known.")
+    single, whole = made_as == 1, _with_new_sizes(content) if made_as in (2, 3) else content
     manifest = as_type(whole, SingleManifest, "") if single else as_type(whole, Manifest, "")
     require(seal == _seal(content), f"{MANIFEST} is not as it was saved.")
     return manifest

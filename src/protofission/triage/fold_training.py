@@ -215,7 +215,7 @@ def _fill_points(fold: FoldModel, labeled: Rows, labels: Ints, seed: int) -> Non
     """Cluster the labels of each class; a class of fewer labels has some of its points twice."""
     reduced = fold.spaces(torch.from_numpy(labeled))[1] + fold.center
     rows = unit_rows(reduced.double().numpy())
-    for name, points in enumerate(fold.points.split(fold.sizes.points)):
+    for name, points in enumerate(torch.split(fold.points, fold.sizes.points)):
         found = cluster_units(rows[labels == name], len(points), seed, POINT_RESTARTS).centers
         own = found if len(found) else np.zeros((1, rows.shape[1]))  # of rows that are all 0
         points.copy_(torch.from_numpy(np.resize(own, tuple(points.shape))))
