@@ -219,7 +219,8 @@ class FoldModel(nn.Module):
         """(N, S): products of unit vectors of features with the nearest point of each class."""
         rows = reduced + self.center[..., None, :]
         products = linear(rows, self.points, torch.zeros_like(self.points[..., 0]))
-        return products.unflatten(-1, (self.sizes.known, self.sizes.points)).amax(-1)
+        by_class = products.reshape(*products.shape[:-1], self.sizes.known, self.sizes.points)
+        return by_class.amax(-1)
 
     def head_logits(self, units: Tensor) -> Tensor:
         """(N, heads): fission's logits of (N, width) whitened units."""
