@@ -74,7 +74,7 @@ def test_nearest_points_join_a_fit_where_pseudo_strangers_say_so(monkeypatch):
     """Those of the usual fit do not; here they are told apart by points alone."""
     told = torch.zeros(6, 5).double(), torch.zeros(6, 5).double()
     told[0][:, 4] = 1
-    told[0][:3, 0] = -0.9
+    told[0][:3, 0] = -2
     monkeypatch.setattr(nearest_points, "pseudo_strangers", lambda models, data: told)
     without, _ = usual()
     found, _ = fitted()
