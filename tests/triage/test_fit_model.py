@@ -72,11 +72,11 @@ def test_models_hold_the_share_of_strangers_that_they_estimate_together():
 
 def test_nearest_points_join_a_fit_where_pseudo_strangers_say_so(monkeypatch):
     """Those of the usual fit do not; here they are told apart by points alone."""
+    without, _ = usual()
     told = torch.zeros(6, 5).double(), torch.zeros(6, 5).double()
     told[0][:, 4] = 1
     told[0][:3, 0] = -2
     monkeypatch.setattr(nearest_points, "pseudo_strangers", lambda models, data: told)
-    without, _ = usual()
     found, _ = fitted()
     growth = [1, 1, 1, 1, (1 - found.strangers.share) ** 2 / 1e-3]
     models = zip(without.calibrated_model.models, found.calibrated_model.models, strict=True)
