@@ -320,9 +320,9 @@ def test_a_huge_bundle_json_is_not_read(tmp_path: Path):
 
 def test_a_newer_format_asks_for_an_update(tmp_path: Path):
     folder = edited(
-        saved(tmp_path / "b"), lambda content: (content.clear(), content.update(format=4))
+        saved(tmp_path / "b"), lambda content: (content.clear(), content.update(format=5))
     )
-    with pytest.raises(InputError, match=r"made by a newer protofission \(format 4\): update\."):
+    with pytest.raises(InputError, match=r"made by a newer protofission \(format 5\): update\."):
         load(folder)
 
 

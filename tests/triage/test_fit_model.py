@@ -14,7 +14,7 @@ from protofission.core.metrics import auroc
 from protofission.core.temperature import best_temperature
 from protofission.core.threads import all_threads
 from protofission.system.launch.in_order import run_in_order
-from protofission.triage import fold_models
+from protofission.triage import fold_models, nearest_points
 from protofission.triage.calibrated_model import ACCEPT, NOVEL, REJECT
 from protofission.triage.fit_model import fit_features
 from protofission.triage.fit_options import FitOptions
@@ -68,6 +68,20 @@ def test_models_hold_the_share_of_strangers_that_they_estimate_together():
     for model in found.calibrated_model.models:
         wanted = log_priors(3, model.sizes.free, found.strangers.share)
         assert torch.allclose(model.center_offsets.double(), wanted, atol=1e-5)
+
+
+def test_nearest_points_join_a_fit_where_pseudo_strangers_say_so(monkeypatch):
+    """Those of the usual fit do not; here they are told apart by points alone."""
+    without, _ = usual()
+    told = torch.zeros(6, 5).double(), torch.zeros(6, 5).double()
+    told[0][:, 4] = 1
+    told[0][:3, 0] = -2
+    monkeypatch.setattr(nearest_points, "pseudo_strangers", lambda models, data: told)
+    found, _ = fitted()
+    growth = [1, 1, 1, 1, (1 - found.strangers.share) ** 2 / 1e-3]
+    models = zip(without.calibrated_model.models, found.calibrated_model.models, strict=True)
+    for before, after in models:
+        assert (before.score_scales / after.score_scales).tolist() == pytest.approx(growth)
 
 
 def test_strangers_are_rejected_and_known_images_named():

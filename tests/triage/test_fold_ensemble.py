@@ -24,8 +24,8 @@ COUNTS = (2, 1, 4)
 HEAD, ADAPTER = HeadSpec("fission", prototypes=2), AdapterSpec(width=4)
 
 
-def random_model(seed, head=HEAD, adapter=ADAPTER, reduced=7, free=2):
-    sizes = FoldModelSizes(INPUTS, reduced, 5, 6, KNOWN, 4, head, adapter, free)
+def random_model(seed, head=HEAD, adapter=ADAPTER, reduced=7, free=2, points=3):
+    sizes = FoldModelSizes(INPUTS, reduced, 5, 6, KNOWN, 4, head, adapter, free, points)
     model, generator = sizes.build(), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
@@ -48,9 +48,9 @@ def centers_of(counts, seed):
     return UnitCenters.of(space, [torch.from_numpy(own) for own in units]), space, units
 
 
-def ensemble_of(clusters=3, keep=0.5, *, says_novel=False, free=2):
+def ensemble_of(clusters=3, keep=0.5, *, says_novel=False, free=2, points=3):
     """An ensemble of random models, the scores that it ranks among, and its guarantee."""
-    models = [random_model(seed, free=free) for seed in range(MODELS)]
+    models = [random_model(seed, free=free, points=points) for seed in range(MODELS)]
     folds = np.random.default_rng(0).permutation(np.arange(LABELS) % MODELS)
     with torch.no_grad():
         by_model = np.stack([model(rows(200)).scores.numpy() for model in models], 1)
@@ -247,10 +247,13 @@ def test_typical_features_are_spread_as_those_of_the_first_model():
     assert torch.allclose(found.typical(noise)[0], wanted)
 
 
+@pytest.mark.parametrize(
+    ("made_as", "new", "parts"), [(2, ("free", "points"), 3), (3, ("points",), 4)]
+)
 @torch.no_grad()
-def test_a_bundle_of_models_without_a_mixture_opens_as_it_was_saved_before(tmp_path):
-    """Its sizes did not say how many free centers there are, and it has three parts."""
-    ensemble = ensemble_of(free=0)[0]
+def test_a_bundle_of_an_older_format_opens_as_it_was_saved_before(tmp_path, made_as, new, parts):
+    """Its sizes did not say what is new since, and its score has as many parts as then."""
+    ensemble = ensemble_of(**dict.fromkeys(new, 0))[0]
     facts = {"fingerprint": "of no encoder", "num_features": INPUTS, "size": 32}
     names = ("cat", "dog", "cow")
     Bundle.of(ensemble, names, OwnBackbone("simclr-cifar10"), facts).save(tmp_path / "b")
@@ -258,11 +261,12 @@ def test_a_bundle_of_models_without_a_mixture_opens_as_it_was_saved_before(tmp_p
     path = tmp_path / "b" / MANIFEST
     content = json.loads(path.read_bytes())
     content.pop("seal")
-    content["format"] = 2
-    assert [sizes.pop("free") for sizes in content["models"]] == [0] * MODELS
+    content["format"] = made_as
+    for name in new:
+        assert [sizes.pop(name) for sizes in content["models"]] == [0] * MODELS
     path.write_bytes(seal_manifest(content))
 
     again = Bundle.load(tmp_path / "b").calibrated_model
-    assert again.models[0].score_scales.shape == (3,)
+    assert again.models[0].score_scales.shape == (parts,)
     for mine, others in zip(ensemble(rows(40)), again(rows(40)), strict=True):
         assert torch.equal(mine, others)

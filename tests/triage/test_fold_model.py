@@ -26,6 +26,7 @@ def sizes_of(strange=4, **others):
         "head": HeadSpec("fission", prototypes=2),
         "adapter": AdapterSpec("linear", width=4),
         "free": strange,
+        "points": strange // 2,
     }
     return FoldModelSizes(**{**given, **others})
 
@@ -54,15 +55,16 @@ def spread(logits):
     return np.array([v - sum(logs) / len(logs) for v in logs])
 
 
-def twin(model, row):
-    """The logits and the score of one image."""
+def twin(model, row, without=None):
+    """The logits and the score of one image, without a class if one is given."""
     part = {name: value.numpy() for name, value in model.named_buffers()}
     known = model.sizes.known
+    others = [name for name in range(known) if name != without]
     standard = (row - part["mean"]) * part["scale"]
     reduced = part["axes"] @ unit(standard) - part["center"]
     whitened = unit(part["whitening"] @ reduced - part["offset"])
     fission = model.model(torch.from_numpy(whitened[None])).logits[0].numpy()
-    margin = max(fission[:known])
+    margin = max(fission[others])
     if model.sizes.strange:
         margin -= max(fission[known:])
     near = reduced[: model.sizes.near]
@@ -73,14 +75,19 @@ def twin(model, row):
     longest = 1.5 * math.sqrt(len(row))
     pulled = standard * min(1, longest / math.sqrt(sum(v * v for v in standard)))
     linear = part["regression"] @ pulled + part["intercepts"]
-    energy = math.log(sum(math.exp(v) for v in linear))
-    scores = [margin, to_background - min(distances), energy]
+    energy = math.log(sum(math.exp(v) for v in linear[others]))
+    scores = [margin, to_background - min(distances[others]), energy]
     by_distance = -distances / 2 / math.sqrt(model.sizes.near)
     logits = [fission[:known], linear, by_distance]
     if model.sizes.free:
         odds = [math.exp(v) for v in part["centers"] @ whitened + part["center_offsets"]]
-        scores.append(math.log(sum(odds[:known]) / sum(odds[known:])))
+        scores.append(math.log(sum(odds[name] for name in others) / sum(odds[known:])))
         logits.append(np.log(odds[:known]))
+    if model.sizes.points:
+        points = part["points"].reshape(known, model.sizes.points, -1)[others]
+        scores.append(
+            max(point @ (part["axes"] @ unit(standard)) for each in points for point in each)
+        )
     logits = [spread(each) for each in logits]
     score = sum((np.array(scores) - part["score_centers"]) / part["score_scales"])
     return sum(map(np.divide, logits, part["logit_scales"])), score
@@ -89,12 +96,15 @@ def twin(model, row):
 @pytest.mark.parametrize("strange", [0, 4])
 @torch.no_grad()
 def test_logits_and_scores_are_those_of_the_twin(strange):
-    model = model_of(sizes_of(strange))
+    model = model_of(sizes_of(strange), seed=2)
     found = model(features())
     for row, logits, score in zip(features().numpy(), *found, strict=True):
         wanted = twin(model, row)
         assert logits.numpy() == pytest.approx(wanted[0], rel=1e-9, abs=1e-9)
         assert float(score) == pytest.approx(wanted[1], rel=1e-9, abs=1e-9)
+        own = [twin(model, row, name)[1] for name in range(3)]
+        rows = torch.from_numpy(row).repeat(3, 1)
+        assert model.standard_scores(rows, torch.arange(3)).sum(1).numpy() == pytest.approx(own)
     assert len(set(found.logits.argmax(1).tolist())) > 1
     single = model.float()(features().float())
     assert torch.allclose(single.logits.double(), found.logits, rtol=1e-3, atol=1e-3)
@@ -142,7 +152,7 @@ def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
     assert (model.sizes.known, model.sizes.strange) == (known, 2 * known)
     both = np.concatenate([rows, pool]).astype(float)
     standard = (both - both.mean(0)) / both.std(0)
-    found, near, units = model.spaces(torch.from_numpy(both))
+    found, near, units = model.spaces(torch.from_numpy(both))  # all directions are near
     assert found.numpy() == pytest.approx(standard, abs=1e-5)
     assert near.mean(0).abs().max() < 1e-6
     assert torch.allclose(units.norm(dim=1), torch.ones(len(both)).double(), atol=1e-6)
@@ -158,7 +168,7 @@ def test_a_trained_model_holds_what_was_fitted_to_labels_and_pool(known):
     by_pool = scores[len(labels) :]
     assert torch.allclose(model.score_centers, by_pool.mean(0), rtol=1e-3, atol=1e-4)
     weights = by_pool.std(0, correction=0) / model.score_scales
-    assert weights.tolist() == pytest.approx([1, share, (1 - share) ** 2, 1], rel=1e-3)
+    assert weights.tolist() == pytest.approx([1, share, (1 - share) ** 2, 1, 1e-3], rel=1e-3)
 
     linear = found @ model.regression.T + model.intercepts  # no row is far away
     known_by = taught_regression(model, standard, near, scores, logits, labels)
@@ -213,10 +223,13 @@ def given_share(share):
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_scores_are_joined_by_the_share_of_strangers(share):
-    """Fission's, share times distances, (1 - share)^2 times energy, and the mixture's."""
+    """Fission's, share times distances, (1 - share)^2 times energy, and the mixture's.
+
+    Points count where somebody says so (`nearest_points`).
+    """
     _, (scores, _), found, _ = given_share(share)
     standard = (scores - scores.mean(0)) / scores.std(0, correction=0)
-    wanted = standard @ torch.tensor([1, share, (1 - share) ** 2, 1]).double()
+    wanted = standard @ torch.tensor([1, share, (1 - share) ** 2, 1, 0]).double()
     assert (found.scores - wanted).abs().max() < 0.02  # no weight is 0
 
 
@@ -250,6 +263,27 @@ def test_centers_are_those_of_the_mixture(share):
     assert torch.allclose(model.center_offsets.double(), wanted.log_priors, atol=1e-5)
 
 
+@pytest.mark.parametrize("count", [3, 20])
+def test_points_are_a_class_own_labels_or_centers_of_them(count):
+    """In the principal directions, without the mean subtracted; three labels fill five points."""
+    rows, labels, pool = drawn(count=count)
+    model = train_fold(SETTINGS, rows, labels, pool)
+    units = (model.spaces(torch.from_numpy(rows))[1] + model.center).double().numpy()
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    points = model.points.double().numpy().reshape(3, 5, -1)
+    for name, own in enumerate(points):
+        cosines = own @ units[labels == name].T
+        if count == 3:
+            assert cosines.max(0) == pytest.approx([1, 1, 1], abs=1e-5)
+            assert cosines.max(1) == pytest.approx([1] * 5, abs=1e-5)
+            continue
+        nearest = cosines.argmax(0)
+        assert set(nearest) == set(range(5))
+        for place, point in enumerate(own):
+            mean = units[labels == name][nearest == place].sum(0)
+            assert point == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
+
+
 def test_a_pool_that_lies_on_the_known_centers_is_judged():
     rows, labels, _ = drawn()
     clean = np.stack([rows[labels == c].mean(0) for c in range(3)])[labels]
@@ -263,7 +297,7 @@ def test_a_pool_that_lies_on_the_known_centers_is_judged():
 def test_a_control_has_no_heads_for_strangers_and_the_labels_as_background():
     rows, labels, pool = drawn()
     model = train_fold(SETTINGS, rows, labels, None)
-    assert model.sizes.strange == model.sizes.free == 0
+    assert model.sizes.strange == model.sizes.free == model.sizes.points == 0
     assert model.mean.numpy() == pytest.approx(rows.mean(0), abs=1e-5)
     assert float(model(torch.from_numpy(rows)).scores.mean()) == pytest.approx(0, abs=1e-3)
     data = FoldData(rows, labels, np.full(len(rows), -1), pool, np.full(len(pool), -1))

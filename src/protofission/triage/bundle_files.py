@@ -76,19 +76,23 @@ def read_manifest(read: ReadFile) -> Manifest | SingleManifest | int:
     seal = content.pop("seal", None) if isinstance(content, dict) else None
     require(made_as is not None, "format is missing.")
     require(type(made_as) is int, f"format must be a whole number, not {made_as!r:.80}.")
-    require(made_as in (1, 2, FORMAT), f"format = {made_as} is not known.")
-    single, whole = made_as == 1, _with_free_centers(content) if made_as == 2 else content
+    require(made_as in (1, 2, 3, FORMAT), f"format = {made_as} is not known.")
+    single, whole = made_as == 1, _with_new_sizes(content) if made_as in (2, 3) else content
     manifest = as_type(whole, SingleManifest, "") if single else as_type(whole, Manifest, "")
     require(seal == _seal(content), f"{MANIFEST} is not as it was saved.")
     return manifest
 
 
-def _with_free_centers(content: Any) -> Any:
-    """A manifest of format 2 as format 3 has it: its models have no free centers."""
+def _with_new_sizes(content: Any) -> Any:
+    """A manifest of an older format as the newest has it: its models have nothing of what is new.
+
+    Those of format 2 have no free centers, and those of formats 2 and 3 no points of classes.
+    """
     models = content.get("models")
     if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
         return content  # which is refused
-    return {**content, "models": [{**model, "free": 0} for model in models]}
+    new = {"free": 0, "points": 0} if content["format"] == 2 else {"points": 0}
+    return {**content, "models": [{**model, **new} for model in models]}
 
 
 def seal_manifest(content: dict[str, Any]) -> bytes:

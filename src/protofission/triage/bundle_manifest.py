@@ -19,9 +19,9 @@ from protofission.triage.calibrated_model import CalibratedModel, SingleModel
 from protofission.triage.fold_ensemble import CenterSizes, FoldEnsemble, UnitCenters
 from protofission.triage.fold_model import FoldModelSizes
 
-FORMAT = 3
-"""The newest format: models of folds. Those of format 2 have no mixture of centers, and say nothing
-of it; bundles of format 1 hold a single model."""
+FORMAT = 4
+"""The newest format: models of folds. Those of format 3 have no points of classes, those of format
+2 no mixture of centers either, and say nothing of them; bundles of format 1 hold a single model."""
 MODEL, CALIBRATION = "model.safetensors", "calibration.npy"
 BUNDLE_PARTS = (MODEL, CALIBRATION)
 LARGEST_MODEL_SIZE = 2**20
@@ -132,7 +132,9 @@ class Manifest(ManifestFacts):
             _check_model(model.head, model.adapter)
             names = ("inputs", "reduced", "near", "width", "known")
             _check_sizes({name: getattr(model, name) for name in names})
-            _check_sizes({"strange": model.strange, "free": model.free}, least=0)
+            _check_sizes(
+                {name: getattr(model, name) for name in ("strange", "free", "points")}, least=0
+            )
             require(
                 model.known == known and model.inputs == inputs and model.near <= model.reduced,
                 "its models do not fit each other.",

@@ -56,6 +56,7 @@ from protofission.triage.folds import (
     join_nearest,
     nearest_rows,
 )
+from protofission.triage.nearest_points import join_points
 from protofission.triage.pool_guard import Guard, compare
 
 MOST_LEARNED = 50_000
@@ -305,6 +306,7 @@ def _train_and_guard(
     strangers = _estimate_strangers(models, data)
     share = 0.5 if np.isnan(strangers.share) else strangers.share
     set_shares(models, data, settings, share)
+    join_points(models, data, share)
     of_models = pool_scores(models, data.pool)
     guard = compare(control, fold_verdicts(models, data, of_models), share, options.seed)
     if guard.pool_hurts:

@@ -39,6 +39,8 @@ class FoldModelSizes:
     adapter: AdapterSpec
     free: int = 0
     """Free centers of the mixture; 0 is a model without one, as controls are."""
+    points: int = 0
+    """Points of each class, of which the nearest counts; 0 is a model without them."""
 
     def build(self) -> FoldModel:
         """Build the model, with any weights."""
@@ -57,8 +59,8 @@ class FoldModelSizes:
             "class_points": (self.known, self.near),
             "background_root": (self.near, self.near),
             "background_point": (1, self.near),
-            "score_centers": (self.parts,),
-            "score_scales": (self.parts,),
+            "score_centers": (self.scores,),
+            "score_scales": (self.scores,),
             "logit_scales": (self.parts,),
             "regression": (self.known, self.inputs),
             "intercepts": (self.known,),
@@ -66,6 +68,8 @@ class FoldModelSizes:
         if self.free:
             found["centers"] = (self.known + self.free, self.width)
             found["center_offsets"] = (self.known + self.free,)
+        if self.points:
+            found["points"] = (self.known * self.points, self.reduced)
         adapter = self.adapter.shapes(self.width)
         head = self.head.entry.shapes(self.head, self.adapter.outputs(self.width), self.heads)
         found |= {f"model.backbone.{name}": shape for name, shape in adapter.items()}
@@ -78,8 +82,13 @@ class FoldModelSizes:
 
     @property
     def parts(self) -> int:
-        """P, the parts of the score and of the logits: the mixture's is the fourth."""
+        """P, the parts of the logits: the mixture's is the fourth."""
         return 4 if self.free else 3
+
+    @property
+    def scores(self) -> int:
+        """Q, the parts of the score: those of the logits, and the cosine with the nearest point."""
+        return self.parts + (self.points > 0)
 
 
 class FoldOutput(NamedTuple):
@@ -103,8 +112,10 @@ class FoldModel(nn.Module):
     The ID score is a sum of parts, each standardized by the pool, with the weights of
     `score_weights`: by how much the largest logit of known classes exceeds the largest of
     strangers; by how much the background is farther than the nearest class; the energy of a
-    logistic regression, on the labels and on what is most surely known of the pool; and the log
-    odds of the mixture's known centers against its free ones. The logits are the sum of fission's,
+    logistic regression, on the labels and on what is most surely known of the pool; the log odds of
+    the mixture's known centers against its free ones; and the cosine with the nearest point of any
+    class, in the space that is not whitened, if pseudo-strangers say that it helps
+    (`nearest_points`). The logits are the sum of fission's,
     of the regression's, of those that distances give and of the mixture's, each scaled by its
     spread and weighed by `logit_weights`.
     """
@@ -128,6 +139,8 @@ class FoldModel(nn.Module):
     """(S + free, width), of length T: the concentration of the mixture."""
     center_offsets: Tensor
     """(S + free,), the logarithms of the centers' priors."""
+    points: Tensor
+    """(S points, reduced), of length 1: those of the first class come first."""
 
     def __init__(self, sizes: FoldModelSizes) -> None:
         super().__init__()
@@ -143,46 +156,71 @@ class FoldModel(nn.Module):
     def forward(self, features: Tensor) -> FoldOutput:
         """Judge N images by their (N, D) features, as the encoder gives them."""
         scores, logits = self.parts(features)
-        scores = (scores - self.score_centers[..., None, :]) / self.score_scales[..., None, :]
         logits = logits / self.logit_scales[..., None, :, None]
-        return FoldOutput(logits.sum(-2), row_sums(scores))
+        return FoldOutput(logits.sum(-2), row_sums(self._standard(scores)))
 
     def spaces(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(N, D) standardized features, (N, near) reduced ones and (N, width) whitened units."""
+        """(N, D) standardized features, (N, reduced) reduced ones and (N, width) whitened units."""
         standard = (features - self.mean[..., None, :]) * self.scale[..., None, :]
         reduced = linear(unit_vectors(standard), self.axes, -self.center)
         units = unit_vectors(linear(reduced, self.whitening, -self.offset))
-        return standard, reduced[..., : self.sizes.near], units
+        return standard, reduced, units
 
-    def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, P) scores and (N, P, S) logits, before they are scaled and summed.
+    def parts(self, features: Tensor, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(N, Q) scores and (N, P, S) logits, before they are scaled and summed.
 
-        Scores are by fission, by distances, by the energy of the logistic regression and by the
-        mixture; logits by fission, by logistic regression, by distances and by the mixture.
+        Scores are by fission, by distances, by the energy of the logistic regression, by the
+        mixture and by the nearest point; logits by fission, by logistic regression, by distances
+        and by the mixture.
+
+        Args:
+            without: (N,), a class for each row, which the scores are to leave out.
         """
-        standard, near, units = self.spaces(features)
+        standard, reduced, units = self.spaces(features)
+        near = reduced[..., : self.sizes.near]
         heads = self.head_logits(units)
         known, strange = heads[..., : self.sizes.known], heads[..., self.sizes.known :]
-        margin = known.amax(-1)
+        classes = _squared_distances(near, self.class_root, self.class_points)
+        background = _squared_distances(near, self.background_root, self.background_point)[..., 0]
+        regression = linear(pull_in(standard), self.regression, self.intercepts)
+
+        def left(logits: Tensor) -> Tensor:
+            if without is None:
+                return logits
+            return logits.scatter(-1, without[..., None], -torch.inf)
+
+        margin = left(known).amax(-1)
         if self.sizes.strange:
             margin = margin - strange.amax(-1)
-        classes = _squared_distances(near, self.class_root, self.class_points)
-        background = _squared_distances(near, self.background_root, self.background_point)
-        regression = linear(pull_in(standard), self.regression, self.intercepts)
-        relative = background[..., 0] - classes.amin(-1)
-        scores = [margin, relative, regression.logsumexp(-1)]
+        scores = [margin, background + left(-classes).amax(-1), left(regression).logsumexp(-1)]
         # Half the distance is a log likelihood; of so many directions, it is much too sure.
         logits = [known, regression, -classes / (2 * self.sizes.near**0.5)]
         if self.sizes.free:
             own, free = self._center_logits(units)
-            scores.append(own.logsumexp(-1) - free.logsumexp(-1))
+            scores.append(left(own).logsumexp(-1) - free.logsumexp(-1))
             logits.append(own)
+        if self.sizes.points:
+            scores.append(left(self._nearest_points(reduced)).amax(-1))
         return torch.stack(scores, -1), spread_logits(torch.stack(logits, -2))
+
+    def standard_scores(self, features: Tensor, without: Tensor | None = None) -> Tensor:
+        """(N, Q): the scores of `parts`, standardized and weighted; their sum is the ID score."""
+        return self._standard(self.parts(features, without)[0])
+
+    def _standard(self, scores: Tensor) -> Tensor:
+        return (scores - self.score_centers[..., None, :]) / self.score_scales[..., None, :]
 
     def _center_logits(self, units: Tensor) -> tuple[Tensor, Tensor]:
         """(N, S) and (N, free): logits of the mixture's centers."""
         logits = linear(units, self.centers, self.center_offsets)
         return logits[..., : self.sizes.known], logits[..., self.sizes.known :]
+
+    def _nearest_points(self, reduced: Tensor) -> Tensor:
+        """(N, S): products of unit vectors of features with the nearest point of each class."""
+        rows = reduced + self.center[..., None, :]
+        products = linear(rows, self.points, torch.zeros_like(self.points[..., 0]))
+        by_class = products.reshape(*products.shape[:-1], self.sizes.known, self.sizes.points)
+        return by_class.amax(-1)
 
     def head_logits(self, units: Tensor) -> Tensor:
         """(N, heads): fission's logits of (N, width) whitened units."""
@@ -190,16 +228,19 @@ class FoldModel(nn.Module):
         return found
 
 
-def score_weights(share: float) -> Tensor:
-    """(4,): weights of the scores of fission, distances, regression and mixture.
+def score_weights(share: float, *, points: bool = False) -> Tensor:
+    """(5,): weights of the scores of fission, distances, regression, mixture and nearest points.
 
-    They are 1, share, (1 - share)^2 and 1. Distances are relative to the pool, and tell strangers
-    as far as it holds them; where it holds few, the labels alone tell more.
+    They are 1, share, (1 - share)^2, 1, and (1 - share)^2 or nothing. Distances are relative to the
+    pool, and tell strangers as far as it holds them; where it holds few, the labels alone tell
+    more.
 
     Args:
         share: of strangers in the pool.
+        points: whether the nearest points count.
     """
-    weights = torch.tensor([1.0, share, (1 - share) ** 2, 1.0], dtype=torch.float64)
+    labels = (1 - share) ** 2
+    weights = torch.tensor([1.0, share, labels, 1.0, points * labels], dtype=torch.float64)
     return weights.clamp_min(LEAST_WEIGHT)
 
 

@@ -23,6 +23,7 @@ from protofission.core.distance_scores import (
 from protofission.core.ood_share import ood_share
 from protofission.core.progress import Progress
 from protofission.core.rng import step_rng
+from protofission.core.unit_clusters import cluster_units
 from protofission.core.unit_maps import ReducedRows, class_residuals, reduce_rows, unit_rows
 from protofission.data.augment.feature_views import FeatureViews
 from protofission.data.image_sets import TrainingData
@@ -61,6 +62,10 @@ SURE_STRENGTH = 0.01
 """Inverse strength of the penalty, scikit-learn's C, of a regression that learns from them."""
 MOST_SURE = 5000
 """Most of these images; of more, the first ones, which are in random order."""
+POINTS = 5
+"""Points of a class: centers of its labels, or the labels themselves if these are fewer."""
+POINT_RESTARTS = 3
+"""Runs of k-means that look for them."""
 LEAST_SCALE = 1e-6
 """Smallest spread by which scores and logits are divided."""
 
@@ -114,6 +119,7 @@ def train_fold(
         head=head_spec_of(model.head),
         adapter=cast(Adapter, model.backbone).spec,
         free=0 if pool is None else _room(known),
+        points=0 if pool is None else POINTS,
     )
     fold = sizes.build()
     fold.model.load_state_dict(model.state_dict())
@@ -126,6 +132,7 @@ def train_fold(
         _standardize(fold, everything, score_weights(NO_POOL), logit_weights(0.0))
         return fold
     _fill_centers(fold, labeled, labels, pool, share, settings.seed)
+    _fill_points(fold, labeled, labels, settings.seed)
     _standardize(fold, pool, score_weights(share), torch.tensor(FIRST_WEIGHTS))
     sure, guesses = _surely_known(fold, pool, 1 - share)
     _fill_regression(fold, labeled, labels, outside, reduced.axes, sure, guesses)
@@ -201,6 +208,17 @@ def _fill_centers(
     found = fit_centers(starts, own, classes, others, share)
     fold.centers.copy_(CONCENTRATION * found.centers)
     fold.center_offsets.copy_(found.log_priors)
+
+
+@torch.no_grad()
+def _fill_points(fold: FoldModel, labeled: Rows, labels: Ints, seed: int) -> None:
+    """Cluster the labels of each class; a class of fewer labels has some of its points twice."""
+    reduced = fold.spaces(torch.from_numpy(labeled))[1] + fold.center
+    rows = unit_rows(reduced.double().numpy())
+    for name, points in enumerate(torch.split(fold.points, fold.sizes.points)):
+        found = cluster_units(rows[labels == name], len(points), seed, POINT_RESTARTS).centers
+        own = found if len(found) else np.zeros((1, rows.shape[1]))  # of rows that are all 0
+        points.copy_(torch.from_numpy(np.resize(own, tuple(points.shape))))
 
 
 def _fill_spaces(fold: FoldModel, reduced: ReducedRows, matrix: Floats, offset: Floats) -> None:
@@ -286,9 +304,8 @@ def _standardize(fold: FoldModel, rows: Rows, score_weights: Tensor, logit_weigh
     """Set the centers and scales of scores and logits to those of (N, D) features."""
     found = [fold.parts(some) for some in torch.split(torch.from_numpy(rows), 4096)]
     scores, logits = (torch.cat(each).double() for each in zip(*found, strict=True))
-    parts = fold.sizes.parts
     fold.score_centers.copy_(scores.mean(0))
     spread = scores.std(0, correction=0).clamp_min(LEAST_SCALE)
-    fold.score_scales.copy_(spread / score_weights[:parts])
+    fold.score_scales.copy_(spread / score_weights[: fold.sizes.scores])
     spread = logits.transpose(0, 1).flatten(1).std(1).clamp_min(LEAST_SCALE)
-    fold.logit_scales.copy_(spread / logit_weights[:parts])
+    fold.logit_scales.copy_(spread / logit_weights[: fold.sizes.parts])
