@@ -10,7 +10,7 @@ import pytest
 from oldest_versions import oldest_versions
 from protofission.data.readers.remote_files import PROTOCOLS
 
-DEVELOPERS = {"dev", "dev-scale", "docs"}
+DEVELOPERS = {"dev", "dev-scale", "dev-zoo", "docs"}
 IMPORTS = re.compile(r'(?:import|check)_optional\(\s*[^,()]+,\s*"([\w-]+)"')
 NAMED = re.compile(r"protofission\[([\w,-]+)\]")
 

@@ -36,8 +36,8 @@ MENDS: dict[Shell, list[tuple[str, str]]] = {
         ),
     ],
 }
-"""What the scripts that are made by cyclopts lack, and what stands there instead; {paths} are the
-verbs, with those of groups, between bars."""
+"""Parts of the scripts that cyclopts makes, and their replacements; {paths} are the verbs, those of
+groups after their names, with bars between."""
 LOAD_COMPDEF = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"
 """Makes zsh's completion ready, if nothing did so before."""
 
