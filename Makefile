@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: all demo test test-oldest slow-tests scale-tests chaos lint types docs notebooks results clean
+.PHONY: all demo test test-oldest slow-tests scale-tests zoo-tests chaos lint types docs notebooks results clean
 
 all: lint types test
 
@@ -34,6 +34,11 @@ scale-tests: .venv/installed-scale
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow or not slow" \
 	    tests/system/test_ray.py tests/system/test_launchers.py tests/data/test_remote_files.py \
 	    tests/training/test_run_elsewhere.py $(ARGS)
+
+# Models and detectors of timm, open_clip and pytorch-ood, which want torchvision.
+zoo-tests: .venv/installed-zoo
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/models/test_other_libraries.py tests/triage/test_pytorch_ood.py \
+	    $(ARGS)
 
 # Faults at random for so many minutes, and a table of what became of them: docs/reliability.md.
 MINUTES ?= 5
@@ -87,4 +92,8 @@ INSTALL := $(BIN)/pip install --quiet -c constraints.txt -e
 
 .venv/installed-scale: .venv/installed-dev
 	$(INSTALL) .[dev-scale]
+	touch $@
+
+.venv/installed-zoo: .venv/installed-dev
+	$(INSTALL) .[dev-zoo]
 	touch $@

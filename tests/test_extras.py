@@ -10,8 +10,8 @@ import pytest
 from oldest_versions import oldest_versions
 from protofission.data.readers.remote_files import PROTOCOLS
 
-DEVELOPERS = {"dev", "dev-scale", "docs"}
-IMPORTS = re.compile(r'import_optional\(\s*[^,()]+,\s*"([\w-]+)"')
+DEVELOPERS = {"dev", "dev-scale", "dev-zoo", "docs"}
+IMPORTS = re.compile(r'(?:import|check)_optional\(\s*[^,()]+,\s*"([\w-]+)"')
 NAMED = re.compile(r"protofission\[([\w,-]+)\]")
 
 
@@ -35,7 +35,7 @@ def test_every_extra_that_is_named_is_there(extras: dict[str, Any], project: Pat
         found, text = IMPORTS.findall(path.read_text()), path.read_text()
         if path.name not in ("optional_libraries.py", "remote_files.py", "hub_cache.py"):
             # these are told the extra
-            assert len(found) == text.count("import_optional("), path
+            assert len(found) == len(re.findall(r"(?:import|check)_optional\(", text)), path
         named |= set(found)
     for path in [*pages, *(project / "src").rglob("*.py")]:
         for text in NAMED.findall(path.read_text()):

@@ -3,8 +3,10 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,6 +79,28 @@ def test_the_wheel_holds_the_package_with_its_pages_and_weights(wheel: Path, pro
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert held == wanted
+
+
+@pytest.mark.slow
+def test_the_source_distribution_holds_what_is_tracked_wherever_the_clone_lies(
+    project: Path, tmp_path: Path
+) -> None:
+    if not (project / ".git").exists():
+        pytest.skip("what is tracked is not known here")
+    tracked = run("git", "ls-files", cwd=project).splitlines()
+    for name in (".venv-other/lib/x.py", "demo/x.png"):  # .gitignore does not help everywhere
+        (tmp_path / "clone" / name).parent.mkdir(parents=True)
+        (tmp_path / "clone" / name).touch()
+    for name in tracked:
+        if name != ".gitignore" and (project / name).exists():
+            (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(project / name, tmp_path / "clone" / name)
+    run(sys.executable, "-m", "build", "--sdist", "-o", tmp_path / "dist", "clone", cwd=tmp_path)
+    (found,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(found) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()} - {"PKG-INFO"}
+    unwanted = {".dockerignore", ".gitignore"} | {n for n in tracked if n.startswith(".ci/")}
+    assert held == {name for name in tracked if (project / name).exists()} - unwanted
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from protofission.cli import DATA, app
-from protofission.cli.shell_completion import completion_script, install_completion
+from protofission.cli.shell_completion import Shell, completion_script, install_completion
 
 CASES = {
     "protofission fi": {"fit"},
@@ -20,8 +20,26 @@ CASES = {
     "protofission data fe": {"fetch"},
     "protofission suite table1 --tier f": {"features"},
     "protofission doctor --js": {"--json"},
+    "protofission fit data --qual": {"--quality"},  # a folder has the name of a verb
+    "protofission data check demo --js": {"--json"},
 }
 """What is typed, and the words that complete it."""
+TYPED = {
+    "protofission fi": "protofission fit ",
+    "protofission fit --qual": "protofission fit --quality ",
+    "protofission data fe": "protofission data fetch ",
+    "protofission fit data --qual": "protofission fit data --quality ",
+    "protofission fit data/in": "protofission fit data/inner/",
+    "protofission predict data two": r"protofission predict data two\ words/",
+}
+"""What is typed, and what stands there after TAB; paths are those of `folders`."""
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("data/inner/most", "two words/of"):
+        (tmp_path / "work" / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
 
 
 def shell_of(name: str) -> str:
@@ -74,10 +92,10 @@ def test_fish_completes_verbs_options_and_values(tmp_path: Path) -> None:
 class Terminal:
     """A shell in a terminal, which is typed to."""
 
-    def __init__(self, command: list[str], **variables: str) -> None:
+    def __init__(self, command: list[str]) -> None:
         self.process, self.handle = pty.fork()
         if self.process == 0:
-            os.environ.update(TERM="dumb", COLUMNS="200", **variables)
+            os.environ.update(TERM="dumb", COLUMNS="200")
             os.execv(command[0], command)
         self.told = b""
 
@@ -97,21 +115,20 @@ class Terminal:
         os.waitpid(self.process, 0)
 
 
-def test_zsh_completes_what_is_typed_once_it_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("shell", "options"), [("bash", ["-i"]), ("zsh", ["-d", "-i"])])
+@pytest.mark.usefixtures("folders")
+def test_a_shell_completes_what_is_typed_once_it_is_installed(
+    shell: Shell, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    zsh = shell_of("zsh")
-    monkeypatch.setenv("ZDOTDIR", str(tmp_path))
-    (tmp_path / ".zshrc").write_text("PS1='ready> '")  # without an end of line
-    install_completion(app, "zsh")
-    terminal = Terminal([zsh, "-d", "-i"], ZDOTDIR=str(tmp_path))
+    path = shell_of(shell)
+    for name in ("HOME", "ZDOTDIR", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    (tmp_path / f".{shell}rc").write_text("PS1='ready> '")  # without an end of line
+    install_completion(app, shell)
+    terminal = Terminal([path, *options])
     try:
         terminal.type("", "ready> ")
-        for typed, completed in (
-            ("protofission fi", "protofission fit "),
-            ("protofission fit --qual", "protofission fit --quality "),
-            ("protofission data fe", "protofission data fetch "),
-        ):
+        for typed, completed in TYPED.items():
             terminal.type(f"\x15{typed}\t", completed)  # Ctrl-U empties the line before
     finally:
         terminal.close()
@@ -119,7 +136,7 @@ def test_zsh_completes_what_is_typed_once_it_is_installed(
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_an_installation_is_done_once_and_keeps_what_is_there(
-    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ZDOTDIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -127,9 +144,9 @@ def test_an_installation_is_done_once_and_keeps_what_is_there(
     (tmp_path / "dotfiles").write_text("alias a=b")
     start = tmp_path / f".{shell}rc"
     start.symlink_to(tmp_path / "dotfiles")
-    first = install_completion(app, shell)  # type: ignore[arg-type]
-    assert first[0].read_text() == completion_script(app, shell)  # type: ignore[arg-type]
-    again = install_completion(app, shell)  # type: ignore[arg-type]
+    first = install_completion(app, shell)
+    assert first[0].read_text() == completion_script(app, shell)
+    again = install_completion(app, shell)
     assert again == first[:1]
     assert start.is_symlink()
     lines = start.read_text().splitlines()

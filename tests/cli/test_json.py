@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +61,18 @@ def asked(call: Call, *arguments: object) -> Any:
     verb = "data check" if arguments[0] == "data" else arguments[0]
     assert (told["verb"], told["protofission"]) == (verb, __version__)
     assert set(told) == {"verb", "protofission", "result"}
+    assert set(told["result"]) in documented(verb), verb
     return told["result"]
+
+
+def documented(verb: str) -> list[set[str]]:
+    """The keys of a verb's result as docs/command_line.md has them, one set for each kind of it."""
+    page = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text()
+    (cell,) = re.findall(
+        rf"^\| [`\w, ]*`{verb}`[`\w, ]* \| (`.*`.*) \|$", page.split("--json\n")[1], re.M
+    )
+    kinds = re.sub(r"\([^)]*\)", "", cell).split(";")
+    return [set(re.findall(r"`(\w+)`", kind)) for kind in kinds]
 
 
 def test_lists_and_facts(work: Path, call: Call) -> None:
@@ -72,6 +84,7 @@ def test_lists_and_facts(work: Path, call: Call) -> None:
     assert (presets["digits"], presets["paper/cifar10"]) == (False, True)
     assert asked(call, "split", "orca", "--out", "split.json")["out"] == "split.json"
     assert {each["name"] for each in asked(call, "weights")["weights"]} >= {"simclr-cifar10"}
+    assert asked(call, "weights", "simclr-cifar10")["fits"] is True
     found = asked(call, "data", "check", "new", "--size", "8")
     assert found["folder"]["read"] == 4
     assert list(found["folder"]["left_out"]) == ["bad.png"]

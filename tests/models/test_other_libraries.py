@@ -1,20 +1,24 @@
 """Models of timm and open_clip as encoders.
 
-Neither library is here (both want torchvision): a stand-in has the functions of their API that are
-called, with their names and arguments, and a real small network. So this tells that we call what
-they document and use what they return; it does not tell that a model of theirs loads.
+Both libraries want torchvision, so most machines of developers have neither: a stand-in has the
+functions of their API that are called, with their names and arguments, and a real small network.
+Where they are installed (`make zoo-tests`), models of theirs are tested too, with random weights.
 """
 
 import sys
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from protofission.core.errors import InputError
 from protofission.models.encoders import fetch, find_encoder, kept_options, kind_of, spec_of
+from protofission.models.encoders.base import Encoder
 from protofission.models.encoders.open_clip_model import OpenClip
 from protofission.models.encoders.timm_model import Timm
 
@@ -109,6 +113,23 @@ def test_timm_s_crop_is_of_a_larger_image(calls: list[Any]) -> None:
     assert encoder.preprocessing.filter == "bilinear"
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"crop_mode": "border"}, "crops by border, which is not known"),
+        ({"interpolation": "lanczos"}, "resizes by lanczos: bilinear and bicubic are known"),
+        ({"input_size": (3, 16, 24)}, "images of 16 x 24: only squares are known"),
+    ],
+)
+def test_preprocessing_that_is_not_known_is_refused(
+    change: dict[str, Any], words: str, calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in change.items():
+        monkeypatch.setitem(CONFIG, name, value)
+    with pytest.raises(InputError, match=words):
+        Timm("small").load()
+
+
 def test_names_that_the_libraries_do_not_know_are_refused_in_a_sentence(calls: list[Any]) -> None:
     with pytest.raises(InputError, match=r"^timm has no model huge .*list_models"):
         Timm("huge").load()
@@ -125,3 +146,54 @@ def test_without_the_library_the_extra_is_named(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(InputError, match=rf"needs {library}: pip install"):
         find_encoder(text).load()
+
+
+def noise(side: int) -> Image.Image:
+    """A smooth square picture, so that rounding to levels does not matter much."""
+    coarse = np.random.default_rng(0).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC)
+
+
+def assert_same_features(encoder: Encoder, transform: Callable[[Image.Image], Tensor]) -> None:
+    """The features of a picture are those of the network after the library's own preprocessing."""
+    picture = noise(200)
+    pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1)[None] / 255
+    with torch.no_grad():
+        expected = encoder(transform(picture)[None])
+    assert expected.std() > 0.01
+    torch.testing.assert_close(encoder.features(pixels), expected, rtol=0.01, atol=0.02)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the library
+@pytest.mark.parametrize("name", ["test_vit.r160_in1k", "test_resnet.r160_in1k"])
+def test_a_model_of_timm_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = pytest.importorskip("timm")
+    create = timm.create_model
+
+    def at_random(name: str, *, pretrained: bool, num_classes: int) -> nn.Module:
+        assert pretrained
+        model: nn.Module = create(name, num_classes=num_classes)
+        return model
+
+    monkeypatch.setattr(timm, "create_model", at_random)
+    encoder = Timm(name).load()
+    config = timm.data.resolve_model_data_config(encoder.network)
+    assert encoder.size == config["input_size"][-1]
+    assert_same_features(encoder, timm.data.create_transform(**config))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_of_open_clip_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_clip = pytest.importorskip("open_clip")
+    create = open_clip.create_model
+
+    def at_random(name: str, *, pretrained: str, precision: str) -> nn.Module:
+        assert pretrained == "laion2b_s34b_b79k"
+        model: nn.Module = create(name, precision=precision)
+        return model
+
+    monkeypatch.setattr(open_clip, "create_model", at_random)
+    encoder = OpenClip("ViT-B-32/laion2b_s34b_b79k").load()
+    assert (encoder.size, encoder.num_features) == (224, 512)
+    config = open_clip.transform.PreprocessCfg(**encoder.network.visual.preprocess_cfg)
+    assert_same_features(encoder, open_clip.transform.image_transform_v2(config, is_train=False))

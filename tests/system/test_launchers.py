@@ -224,11 +224,10 @@ def test_an_unknown_launcher_is_refused(on: str) -> None:
 
 
 @pytest.mark.parametrize(("on", "module"), [("ray", "ray"), ("slurm:gpu", "submitit")])
-def test_a_missing_library_is_named(
-    on: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_library_is_named_before_anything_is_computed(
+    on: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, module, None)
     extra = on.partition(":")[0]
     with pytest.raises(InputError, match=rf'needs {module}: pip install "protofission\[{extra}\]"'):
-        list(find_launcher(on).run(pieces.work(tmp_path), [1]))
+        find_launcher(on)

@@ -31,9 +31,10 @@ READS_A_COUNT = {"owmatch", "owmatch+pf"}
 
 def checked(*names: str) -> dict[str, Any]:
     """What device_checks.py says of some checks."""
+    paths = os.pathsep.join((str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])))
     ended = subprocess.run(
         [sys.executable, str(TESTS / "device_checks.py"), *names],
-        env={**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -361,8 +361,8 @@ def test_epochs_that_a_resumed_run_repeats_are_not_doubled(save_every, tmp_path)
 
 
 def test_without_tensorboard_the_remedy_is_named(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(InputError, match=r"pip install protofission\[track\]"):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(InputError, match=r'needs tensorboard: pip install "protofission\[track\]"'):
         Tracker(RunFolder(tmp_path))
 
 

@@ -1,6 +1,8 @@
 """The doctor: requirements as they are declared, and sentences for what is wrong or slow."""
 
 import json
+import re
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -26,7 +28,7 @@ DECLARED = [
     "torch>=999; python_version > '3'",
     "pytest>=1; extra == 'dev'",
     "moto[server]>=5; extra == 'dev-scale'",
-    "protofission[ray]; extra == 'all'",
+    "ray>=2; extra == 'all'",
     'pyyaml>=6.0; extra == "web"',
     "no-such-engine>=1.20; extra == 'web'",
 ]
@@ -67,6 +69,7 @@ THREADS = {
     "torch threads": 4,
     "load": 1.0,
     "OMP_NUM_THREADS": None,
+    "MKL_NUM_THREADS": None,
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 
@@ -79,6 +82,11 @@ THREADS = {
             {"torch threads": 1, "OMP_NUM_THREADS": "1"},
             "torch uses 1 of 4 processors (OMP_NUM_THREADS = 1): unset it",
         ),
+        (
+            {"torch threads": 1, "MKL_NUM_THREADS": "1"},
+            "torch uses 1 of 4 processors (MKL_NUM_THREADS = 1): unset it",
+        ),
+        ({"torch threads": 2}, None),  # as torch does where a core is two processors
         ({"torch threads": 8}, "torch uses 8 threads on 4 processors"),
         ({"OMP_WAIT_POLICY": "ACTIVE"}, "OMP_WAIT_POLICY is ACTIVE"),
         ({"load": 30.0}, "30.0 processes want the 8 processors"),
@@ -132,13 +140,33 @@ def test_the_verb_says_what_is_missing_and_how_to_get_it(
     monkeypatch.setattr(doctor, "_declared", lambda: DECLARED)
     done = call("doctor", "--no-speed")
     assert done.code == 1  # a requirement is missing
-    assert 'extra web: lacks no-such-engine: pip install "protofission[web]"' in done.out
+    assert "extra web: lacks no-such-engine\n" in done.out
+    assert 'such as web: pip install "protofission[web]"' in done.out
     assert 'no-such-package is missing: pip install "no-such-package>=1.5".' in done.out
     told = call("doctor", "--no-speed", "--json")
     assert told.code == 1
     assert json.loads(told.out)["result"]["well"] is False
     monkeypatch.setattr(doctor, "_declared", lambda: DECLARED[:1])
     assert call("doctor", "--no-speed").code == 0
+
+
+def test_all_fits_a_terminal_of_eighty_columns(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = [f"no-such-package-{number}>=1; extra == 'web'" for number in range(20)]
+    monkeypatch.setattr(doctor, "_declared", lambda: extra)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call("doctor", "--no-speed").out.splitlines()
+    assert sum("no-such-package-" in line for line in lines) > 5
+    assert [line for line in lines if len(line) > 80 and " " in line.strip()] == []
+
+
+def test_a_library_that_cannot_be_imported_is_named(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "protofission.triage.doctor")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    done = call("doctor")
+    assert (done.code, done.out) == (1, "")
+    assert re.fullmatch(r"protofission: torch cannot be imported \(.*\): install .*\.\n", done.err)
 
 
 def test_every_rate_is_measured() -> None:

@@ -1,5 +1,7 @@
 """Labeled images and a pool, read, checked and put together."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -69,6 +71,16 @@ def test_an_image_of_the_pool_that_is_labeled_too_is_known_as_such(tmp_path):
     assert found.repeated.tolist() == [True, False]
     assert found.pool_paths == ("1.png", "2.png")
     assert "1 image of the pool is a labeled one too" in " ".join(found.findings)
+
+
+def test_findings_name_the_folders_as_they_were_named(tmp_path, monkeypatch):
+    folders(
+        tmp_path, {f"{c}/{n}.png": 2 * n + (c == "b") for c in "ab" for n in (0, 1)}, {"1.png": 9}
+    )
+    monkeypatch.chdir(tmp_path)
+    found = load_fit_data(Path("labeled"), Path("pool"), 8)
+    assert found.findings[:2] == ("4 images read from labeled.", "1 image read from pool.")
+    assert str(tmp_path) not in " ".join(found.findings)
 
 
 def test_what_cannot_be_read_is_told_with_its_reason(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,29 @@ from protofission.core.errors import InputError, printable
 
 Shell = Literal["bash", "zsh", "fish"]
 
+MENDS: dict[Shell, list[tuple[str, str]]] = {
+    "bash": [
+        (  # a folder gets its slash, and a name with spaces is one
+            'COMPREPLY=( $(compgen -f -- "${cur}") )',
+            "local IFS=$'\\n'; compopt -o filenames 2>/dev/null; "
+            'COMPREPLY=( $(compgen -f -- "${cur}") )',
+        ),
+        (  # a word is a verb only where one may stand: a folder may be called data, too
+            'if [[ " $all_commands " =~ " $word " ]]; then',
+            'if [[ "|$all_paths|" == *"|${cmd_path[*]}${cmd_path[0]:+ }$word|"* ]]; then',
+        ),
+        ("  local all_commands=", "  local all_paths='{paths}' all_commands="),
+    ],
+    "zsh": [],
+    "fish": [
+        (
+            'if string match -q -- "* $word *" " $all_commands "',
+            "if contains -- (string join ' ' $subcommands $word) (string split '|' '{paths}')",
+        ),
+    ],
+}
+"""Parts of the scripts that cyclopts makes, and their replacements; {paths} are the verbs, those of
+groups after their names, with bars between."""
 LOAD_COMPDEF = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"
 """Makes zsh's completion ready, if nothing did so before."""
 
@@ -21,6 +45,9 @@ LOAD_COMPDEF = "(( $+functions[compdef] )) || { autoload -Uz compinit && compini
 def completion_script(app: App, shell: Shell) -> str:
     """The script of a shell, to be sourced; zsh may also find it by its name in `fpath`."""
     script = app.generate_completion(prog_name="protofission", shell=shell).rstrip()
+    paths = "|".join(_verbs(app))
+    for lacking, mended in MENDS[shell]:
+        script = script.replace(lacking, mended.replace("{paths}", paths))
     if shell == "zsh":
         name = re.findall(r"^(_\w+)\(\) \{", script, re.MULTILINE)[-1]
         script += (
@@ -28,6 +55,14 @@ def completion_script(app: App, shell: Shell) -> str:
             f"  {LOAD_COMPDEF}\n  compdef {name} protofission\nfi"
         )
     return f"{script}\n"
+
+
+def _verbs(app: App, before: str = "") -> Iterator[str]:
+    """The verbs of an app, and those of its groups after their names."""
+    for name in app:
+        if not name.startswith("-"):
+            yield f"{before}{name}"
+            yield from _verbs(app[name], f"{before}{name} ")
 
 
 def completion_files(shell: Shell) -> tuple[Path, Path | None]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from protofission.cli.arguments import Flag
 from protofission.cli.json_results import Json, result_text
+from protofission.cli.refusals import print_error
 from protofission.cli.shell_completion import Shell, completion_script, install_completion
 from protofission.core.errors import printable
 
@@ -58,8 +60,14 @@ def doctor(*, no_speed: Flag = False, json: Json = False) -> None:
     no_speed
         Measure no rates.
     """
-    from protofission.triage.doctor import examine
-
+    try:
+        from protofission.triage.doctor import examine
+    except ImportError as error:  # of what every verb needs
+        print_error(
+            f"{error.name} cannot be imported ({error}): install protofission again, which brings "
+            "what is missing."
+        )
+        sys.exit(1)
     found = examine(measure=not no_speed)
     print(
         result_text("doctor", {"well": found.well, **asdict(found)})
@@ -71,8 +79,9 @@ def doctor(*, no_speed: Flag = False, json: Json = False) -> None:
 
 
 def doctor_lines(found: Examination) -> list[str]:
-    """An examination as lines of text, with what is wrong at the end."""
+    """An examination as lines of text for this terminal, with what is wrong at the end."""
     from protofission.triage.doctor import install_line
+    from protofission.triage.one_screen import wrap_line
 
     threads = {name: value for name, value in found.threads.items() if value is not None}
     lines = [
@@ -89,12 +98,16 @@ def doctor_lines(found: Examination) -> list[str]:
     ]  # fmt: skip
     for extra, wanted in found.extras.items():
         missing = [one.name for one in wanted if not one.met]
-        state = f"lacks {', '.join(missing)}: {install_line(extra)}" if missing else "installed"
-        lines.append(f"extra {extra}: {state}")
-    if not found.extras:
-        lines.append("extras: not known, protofission is not installed as a package")
+        lines.append(f"extra {extra}: {'lacks ' + ', '.join(missing) if missing else 'installed'}")
+    lines.append(
+        f"to get an extra, such as web: {install_line('web')}"
+        if found.extras
+        else "extras: not known, protofission is not installed as a package"
+    )
     for rate in found.rates:
         value = "not measured" if rate.value is None else f"{rate.value:,.0f} {rate.unit}"
         expected = "" if rate.expected is None else f", expected about {rate.expected:,.0f}"
         lines.append(f"{rate.name}: {value}{expected}")
-    return [*map(printable, lines), "", *map(printable, found.findings or ("All is well.",))]
+    lines += ["", *(found.findings or ("All is well.",))]
+    columns = shutil.get_terminal_size().columns
+    return [wrap_line(printable(line), columns) for line in lines]

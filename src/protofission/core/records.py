@@ -254,7 +254,8 @@ class Term(NamedTuple):
     name: str
     value: Tensor
     """A scalar, before its weight."""
-    weight: float = 1.0
+    weight: float | Tensor = 1.0
+    """A tensor where reading its value would make the CPU wait for an accelerator."""
 
 
 Terms = tuple[Term, ...]

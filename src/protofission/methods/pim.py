@@ -41,7 +41,7 @@ UNSURVEYED = 1.0
 class PimTargets(Targets):
     """Classes, and the weight of the step."""
 
-    conditional_weight: float
+    conditional_weight: Tensor
     """lambda: given, or found by the search."""
 
 
@@ -150,7 +150,7 @@ class Pim(Method[PimTargets]):
         classes = label_rows(step)
         sure = torch.where(confidence >= self.hard_threshold, hard, NO_CLASS)
         classes[step.layout.unlabeled_rows(0)] = sure
-        return PimTargets(classes, float(step.memory.get_buffer("conditional")))
+        return PimTargets(classes, step.memory.get_buffer("conditional"))
 
     def risk(self, step: Step, targets: PimTargets, logits: Tensor) -> Terms:
         """Cross entropy of the labels, the pool's entropy, and that of the mean of all images."""

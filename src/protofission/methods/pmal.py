@@ -111,9 +111,9 @@ class Pmal(Method[Targets]):
     @torch.no_grad()
     def update(self, step: Step, targets: Targets) -> None:
         """Put the head's prototypes back to the mined images: they do not learn."""
-        if step.memory.get_buffer("mined") and step.head is not None:
-            head = step.head.get_parameter("prototypes")
-            head.copy_(step.memory.get_buffer("prototypes"))
+        if step.head is not None:
+            head, mined = step.head.get_parameter("prototypes"), step.memory.get_buffer("mined")
+            head.copy_(torch.where(mined, step.memory.get_buffer("prototypes"), head))
 
     def ood_score(self, output: Output, memory: nn.Module, num_seen: int) -> Tensor:
         """(N,): 1 - the largest probability."""

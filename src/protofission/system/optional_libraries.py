@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from protofission.core.errors import InputError
@@ -22,6 +23,15 @@ def import_optional(module: str, extra: str, user: str) -> Any:
         with deferred_signals():  # an import that is interrupted may call itself a failed one
             return import_module(module)
     except ImportError:
-        raise InputError(
-            f'{user} needs {module.partition(".")[0]}: pip install "protofission[{extra}]".'
-        ) from None
+        raise _missing(module, extra, user) from None
+
+
+def check_optional(module: str, extra: str, user: str) -> None:
+    """Refuse as `import_optional` does, without the import: for what is used much later."""
+    if find_spec(module) is None:
+        raise _missing(module, extra, user)
+
+
+def _missing(module: str, extra: str, user: str) -> InputError:
+    name = module.partition(".")[0]
+    return InputError(f'{user} needs {name}: pip install "protofission[{extra}]".')

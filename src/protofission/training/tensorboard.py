@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from protofission.core.errors import InputError
+from protofission.system.optional_libraries import import_optional
 from protofission.training.history import Epoch
 from protofission.training.run_folder import RunFolder
 
@@ -13,12 +13,9 @@ class Tracker:
     """Writes the curves of a run into its folder's `tensorboard`."""
 
     def __init__(self, folder: RunFolder) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError(
-                "--track wants TensorBoard, which is not there: pip install protofission[track]."
-            ) from None
+        import_optional("tensorboard", "track", "--track")
+        from torch.utils.tensorboard import SummaryWriter
+
         self._folder = folder
         self._kind: Any = SummaryWriter
         self._writer: Any = None

@@ -34,9 +34,11 @@ from protofission.data.readers.official_datasets import cache_home
 from protofission.models.encoders.efficientnet import EfficientNetLite
 from protofission.system.processors import processors
 
-VARIABLES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-DEVELOPERS = re.compile(r"dev\b|dev-.*|docs")
-"""Extras that are not for users."""
+LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables that limit the threads of torch."""
+VARIABLES = (*LIMITS, "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS")
+UNLISTED = re.compile(r"all|dev|dev-.*|docs")
+"""Extras that are not for users, and the one that is made of the others."""
 DECODED_PER_HASHED = 1.2
 """JPEG files of 320 x 240 pixels decoded to 128 x 128, for each megabyte hashed by MD5."""
 ENCODED_PER_GFLOP = 3.0
@@ -164,19 +166,19 @@ def read_requirements(
     """Read requirements such as `numpy>=2` and `ray>=2.52; extra == "ray"`; look them up.
 
     Returns:
-        Those of the package, and those of each extra for users.
+        Those of the package, and those of each extra that is listed.
     """
     required: list[Requirement] = []
     extras: dict[str, list[Requirement]] = {}
     for text in declared:
-        found = re.match(r"([\w.-]+)(\[[^]]*\])?\s*(?:>=\s*([\w.]+))?", text)
+        found = re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*(?:>=\s*([\w.]+))?", text)
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", text)
-        if found is None or found[2]:  # an extra that is made of others
+        if found is None:
             continue
-        one = Requirement(found[1], found[3] or "", _installed(found[1]))
+        one = Requirement(found[1], found[2] or "", _installed(found[1]))
         if extra is None:
             required.append(one)
-        elif DEVELOPERS.fullmatch(extra[1]) is None:
+        elif UNLISTED.fullmatch(extra[1]) is None:
             extras.setdefault(extra[1], []).append(one)
     return tuple(required), {name: tuple(own) for name, own in sorted(extras.items())}
 
@@ -222,10 +224,11 @@ def thread_facts() -> dict[str, Any]:
 def thread_findings(threads: Mapping[str, Any]) -> list[str]:
     """Settings of threads, and other work, that make everything slow."""
     found, own, torchs = [], threads["processors"], threads["torch threads"]
-    if torchs < own:
+    limits = [f"{name} = {threads[name]}" for name in LIMITS if threads[name]]
+    if torchs < own and limits:  # else it uses one a core, and a core may be two processors
         found.append(
-            f"torch uses {torchs} of {own} processors (OMP_NUM_THREADS = "
-            f"{threads['OMP_NUM_THREADS']}): unset it for full speed in one process."
+            f"torch uses {torchs} of {own} processors ({', '.join(limits)}): unset it for full "
+            "speed in one process."
         )
     if torchs > own:
         found.append(

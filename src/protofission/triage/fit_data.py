@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -104,8 +104,9 @@ def load_fit_data(
         repeated,
         dict(about_pool.left_out),
         (
-            *about_known.lines(),
-            *about_pool.lines(),
+            # as they were named: a bundle, which holds this, shall not tell where its maker lives
+            *replace(about_known, source=str(labeled)).lines(),
+            *replace(about_pool, source=str(pool)).lines(),
             *findings,
             *_small_classes_finding(labels, names),
             *_repeated_finding(int(repeated.sum())),

@@ -86,5 +86,6 @@ def _preprocessing(config: dict[str, Any]) -> Preprocessing:
     how = config.get("interpolation", "bicubic")
     require(how in get_args(Filter), f"The model resizes by {how}: bilinear and bicubic are known.")
     mean, deviation = (tuple(map(float, config[name])) for name in ("mean", "std"))
-    squash = config.get("resize_mode") == "squash"
-    return Preprocessing(size, size, 3, mean, deviation, how, squash)
+    mode = config.get("resize_mode") or "shortest"
+    require(mode in ("shortest", "squash"), f"The model resizes by {mode}, which is not known.")
+    return Preprocessing(size, size, 3, mean, deviation, how, mode == "squash")

@@ -98,7 +98,8 @@ def _preprocessing(config: dict[str, Any]) -> Preprocessing:
     how = config.get("interpolation", "bicubic")
     require(how in get_args(Filter), f"The model resizes by {how}: bilinear and bicubic are known.")
     crop = float(config.get("crop_pct") or 1.0)
-    squash = config.get("crop_mode") == "squash"
+    mode = config.get("crop_mode") or "center"
+    require(mode in ("center", "squash"), f"The model crops by {mode}, which is not known.")
     return Preprocessing(
         size,
         max(size, int(size / crop)),
@@ -106,5 +107,5 @@ def _preprocessing(config: dict[str, Any]) -> Preprocessing:
         tuple(map(float, config["mean"])),
         tuple(map(float, config["std"])),
         how,
-        squash,
+        mode == "squash",
     )

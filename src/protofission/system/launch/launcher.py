@@ -14,7 +14,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from protofission.core.errors import InputError, require
+from protofission.core.errors import InputError, printable, require
+from protofission.system.optional_libraries import check_optional
 
 MOST_TRIES = 3
 """Times that a piece is tried; one that is refused for its input is tried once."""
@@ -187,6 +188,7 @@ def find_launcher(
 
         return LocalLauncher(processes or processors())
     if on in ("ray", "auto") or re.fullmatch(r"ray://[^/]+:\d+", on):
+        check_optional("ray", "ray", f"--on {printable(on)}")
         from protofission.system.launch.ray_launcher import RayLauncher
 
         return RayLauncher(on, processes and processes * nodes, gpus)
@@ -196,6 +198,7 @@ def find_launcher(
             "--on slurm computes on processors: give --accelerator cpu, or --on ray; to train on "
             "accelerators, run torchrun in a job of yours.",
         )
+        check_optional("submitit", "slurm", "--on slurm")
         from protofission.system.launch.slurm_launcher import SlurmLauncher
 
         return SlurmLauncher(on.partition(":")[2], processes, nodes)
