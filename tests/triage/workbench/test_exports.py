@@ -332,6 +332,7 @@ def test_coco_is_read_by_pycocotools(images: LabeledImages, tmp_path: Path, styl
         assert [names[note["category_id"]] for note in notes] == [image.label] * bool(image.label)
         for note in notes:
             assert note["bbox"] == [0, 0, *opened.size]
+            assert coco.annToMask(note).sum() == note["area"] == opened.width * opened.height
             assert note.get("score") == (image.probability if image.source == "model" else None)
     assert len(coco.getAnnIds()) == sum(image.label is not None for image in images.images)
     cats = coco.getImgIds(catIds=coco.getCatIds(catNms=["cat"]))
