@@ -311,6 +311,7 @@ def test_names_in_a_folder_differ_even_where_capitals_do_not_count(names: list[s
 # COCO, by pycocotools
 
 
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # pycocotools
 @pytest.mark.parametrize("style", ["relative", "absolute"])
 def test_coco_is_read_by_pycocotools(images: LabeledImages, tmp_path: Path, style: Any) -> None:
     tools = pytest.importorskip("pycocotools.coco")
