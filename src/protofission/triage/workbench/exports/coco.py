@@ -1,7 +1,7 @@
 """COCO: a JSON file of images, categories, and an annotation for each image that has a class.
 
-Box and polygon of an annotation are the whole image. Sizes are those of the file, before it is turned as
-EXIF says, as Pillow and pycocotools' users see them. Strangers have no annotation, and
+Box and polygon of an annotation are the whole image. Sizes are those of the file, before it is
+turned as EXIF says, as Pillow and pycocotools' users see them. Strangers have no annotation, and
 `none_of_these` at the image. File names are relative to the root of all images, or absolute.
 """
 
