@@ -144,6 +144,14 @@ def test_the_rail_stays_when_one_scrolls_to_the_end(window: Window) -> None:
     assert window.page.evaluate("document.getElementById('rail').getBoundingClientRect().top") == 0
 
 
+def test_an_address_that_is_none_opens_a_screen(window: Window) -> None:
+    for address, heading in (("%E0%A4%A", "Overview"), ("problems/none", "Problems")):
+        window.open("images/all")
+        window.page.evaluate("address => { location.hash = `#/${address}`; }", address)
+        window.page.locator("main:not([aria-busy]) h1", has_text=heading).wait_for()
+        assert window.page.locator("main [role=alert]").count() == 0
+
+
 def test_selects_by_click_shift_space_and_all(window: Window) -> None:
     window.open("images/unlabeled")
     before = window.labels()

@@ -43,9 +43,18 @@ let opened = 0;
 /** The name that the navigation marks: of the screen that is shown, or that is being opened. */
 let current = "overview";
 
+/** The parts of the address; none of one that is no address, as a mistyped percent sign makes it. */
+function addressed() {
+  try {
+    return location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
+  } catch {
+    return [];
+  }
+}
+
 /** Open the screen that the address names. */
 async function route() {
-  const [name, ...given] = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
+  const [name, ...given] = addressed();
   const Kind = SCREENS[name] ?? OverviewScreen;
   const main = document.getElementById("screen");
   const root = h("div");
