@@ -341,6 +341,9 @@ def test_the_random_queue_shows_no_suggestion(window: Window) -> None:
 
 def test_similar_images_and_what_they_were_called(window: Window) -> None:
     window.open("images/all")
+    window.press("g", "s")  # of the first image, whose row is 0
+    window.page.wait_for_selector("main[data-screen=similar]:not([aria-busy]) .tile")
+    window.open("images/all")
     window.press("ArrowRight", "f")
     window.page.wait_for_selector("main[data-screen=similar]:not([aria-busy]) .tile")
     assert "no label" in window.page.locator(".tally").inner_text()

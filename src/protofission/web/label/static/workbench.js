@@ -118,8 +118,8 @@ function drawRail() {
 function pressed(key, event) {
   if (key.startsWith("g ")) {
     const where = GO[key[2]];
-    if (where === "#/similar" && screen?.grid?.activeRow) location.hash = `#/similar/${screen.grid.activeRow}`;
-    else location.hash = where;
+    const row = where === "#/similar" ? screen?.grid?.activeRow ?? null : null;
+    location.hash = row === null ? where : `${where}/${row}`;
     return true;
   }
   if (key === "z") store.undo();
