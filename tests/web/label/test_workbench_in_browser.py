@@ -139,7 +139,7 @@ def test_the_rail_stays_when_one_scrolls_to_the_end(window: Window) -> None:
     window.page.locator("#bar").wait_for()
     window.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
     window.page.wait_for_function(
-        "scrollY > 0 && scrollY + innerHeight >= document.documentElement.scrollHeight - 1"
+        "() => scrollY > 0 && scrollY + innerHeight >= document.documentElement.scrollHeight - 1"
     )
     assert window.page.evaluate("document.getElementById('rail').getBoundingClientRect().top") == 0
 
