@@ -130,7 +130,13 @@ class Window:
         return {**found, "none": counts["none"], "unlabeled": counts["unlabeled"]}
 
     def wait_for_labels(self, **wanted: int) -> None:
-        """Wait until the server has so many labels of these names."""
+        """Wait until all keys have reached the server, and it has so many labels of these names.
+
+        Without the first, labels are often as wanted while a change and its undo are on their way,
+        and a page that is closed then leaves the change for the next test.
+        """
+        saved = "() => document.querySelector('.saved')?.textContent === 'saved'"
+        self.page.wait_for_function(saved)
         end = time.monotonic() + WAIT / 1000
         while not wanted.items() <= (found := self.labels()).items():
             assert time.monotonic() < end, (wanted, found)

@@ -311,6 +311,7 @@ def test_names_in_a_folder_differ_even_where_capitals_do_not_count(names: list[s
 # COCO, by pycocotools
 
 
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # pycocotools
 @pytest.mark.parametrize("style", ["relative", "absolute"])
 def test_coco_is_read_by_pycocotools(images: LabeledImages, tmp_path: Path, style: Any) -> None:
     tools = pytest.importorskip("pycocotools.coco")
@@ -332,6 +333,7 @@ def test_coco_is_read_by_pycocotools(images: LabeledImages, tmp_path: Path, styl
         assert [names[note["category_id"]] for note in notes] == [image.label] * bool(image.label)
         for note in notes:
             assert note["bbox"] == [0, 0, *opened.size]
+            assert coco.annToMask(note).sum() == note["area"] == opened.width * opened.height
             assert note.get("score") == (image.probability if image.source == "model" else None)
     assert len(coco.getAnnIds()) == sum(image.label is not None for image in images.images)
     cats = coco.getImgIds(catIds=coco.getCatIds(catNms=["cat"]))

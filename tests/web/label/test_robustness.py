@@ -176,6 +176,24 @@ def test_images_that_were_moved_are_found_again(tmp_path: Path) -> None:
     found.close()
 
 
+def test_a_model_that_is_moved_or_deleted_meanwhile_is_a_sentence(client: LabelClient) -> None:
+    body = {"images": [61], "class_id": 0, "source": "grid"}
+    client.act("label", images=[60], class_id=0, source="grid")
+    away, log = client.model.with_name("away"), client.model / "workbench" / "log.sqlite"
+    client.model.rename(away)
+    for gone in (client.act("label", 507, **body), client.post("/api/undo", None, 507)):
+        assert "was moved or deleted, and nothing was kept" in gone["error"]
+    assert "put the model back" in client.post("/api/export", {"format": "csv"}, 507)["error"]
+    assert not client.model.exists()  # no folder of exports, alone
+    away.rename(client.model)
+    assert client.act("label", **body)["last_action"] == 2
+    log.rename(away)
+    assert "was moved or deleted" in client.act("label", 507, **body)["error"]
+    away.rename(log)
+    assert client.get("/api/last")["last_action"] == 2
+    assert client.rows("label:0")[-2:] == [60, 61]
+
+
 def test_a_second_server_of_a_model_gets_a_sentence(client: LabelClient) -> None:
     with pytest.raises(InputError, match="is open in another workbench"):
         LabelClient(client.model)

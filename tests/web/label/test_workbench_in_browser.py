@@ -77,6 +77,7 @@ def test_labels_by_keys_alone_and_every_key_is_undone(window: Window) -> None:
     window.wait_for_labels(ash=before["ash"] + 1, none=before["none"] + 1)
     window.press("s")
     window.says("Skipped 1 image")
+    assert window.page.locator(".toast").count() == 1  # its button undoes the last change alone
     window.press("Space", "ArrowRight", "Space")
     window.bar("2 images selected")
     window.press("n")
@@ -133,6 +134,24 @@ def test_long_names_on_the_bar_give_way_to_short_ones(window: Window) -> None:
     window.wait_for_labels(**before)
 
 
+def test_the_rail_stays_when_one_scrolls_to_the_end(window: Window) -> None:
+    window.open("images/all")
+    window.page.locator("#bar").wait_for()
+    window.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    window.page.wait_for_function(
+        "() => scrollY > 0 && scrollY + innerHeight >= document.documentElement.scrollHeight - 1"
+    )
+    assert window.page.evaluate("document.getElementById('rail').getBoundingClientRect().top") == 0
+
+
+def test_an_address_that_is_none_opens_a_screen(window: Window) -> None:
+    for address, heading in (("%E0%A4%A", "Overview"), ("problems/none", "Problems")):
+        window.open("images/all")
+        window.page.evaluate("address => { location.hash = `#/${address}`; }", address)
+        window.page.locator("main:not([aria-busy]) h1", has_text=heading).wait_for()
+        assert window.page.locator("main [role=alert]").count() == 0
+
+
 def test_selects_by_click_shift_space_and_all(window: Window) -> None:
     window.open("images/unlabeled")
     before = window.labels()
@@ -184,6 +203,10 @@ def test_a_lasso_on_the_map_selects_and_so_do_the_keys(window: Window) -> None:
     window.page.locator(".legend .group").first.click()
     window.page.locator("#bar strong", has_text=re.compile(r"^\d+ images selected")).wait_for()
     window.press("Escape")
+    sign = "color => getComputedStyle(document.querySelector('.legend .sign')).color === color"
+    for scheme, color in (("dark", "rgb(86, 180, 233)"), ("light", "rgb(0, 114, 178)")):
+        window.page.emulate_media(color_scheme=scheme)
+        window.page.wait_for_function(sign, arg=color)
     window.page.locator("canvas").focus()
     window.press(*["]"] * 8, "Space")
     window.page.wait_for_selector(".map-scroller .tile")
@@ -318,6 +341,9 @@ def test_the_random_queue_shows_no_suggestion(window: Window) -> None:
 
 def test_similar_images_and_what_they_were_called(window: Window) -> None:
     window.open("images/all")
+    window.press("g", "s")  # of the first image, whose row is 0
+    window.page.wait_for_selector("main[data-screen=similar]:not([aria-busy]) .tile")
+    window.open("images/all")
     window.press("ArrowRight", "f")
     window.page.wait_for_selector("main[data-screen=similar]:not([aria-busy]) .tile")
     assert "no label" in window.page.locator(".tally").inner_text()
@@ -389,6 +415,21 @@ def test_exports_by_keys_in_the_format_that_the_arrows_chose(window: Window) -> 
     window.press("Enter")
     window.page.locator("a.button", has_text="Download").wait_for()
     assert window.page.locator(".export-result .path").inner_text().endswith("labeled-list.csv")
+
+
+def test_an_export_says_how_many_images_it_left_out(window: Window) -> None:
+    window.open("images/unlabeled")
+    before = window.labels()
+    assert before["unlabeled"] > 100  # the answer names no more
+    window.press("a", "0")
+    window.wait_for_labels(unlabeled=0)
+    window.open("export")
+    window.page.locator("input[value=list]").check()
+    window.press("Enter")
+    left = before["unlabeled"] + before["none"]
+    window.page.locator("summary", has_text=f"{left} images left out").wait_for()
+    window.press("z")
+    window.wait_for_labels(**before)
 
 
 def test_help_lists_the_keys_and_turns_single_ones_off(window: Window) -> None:

@@ -104,10 +104,10 @@ class ActionLog:
         """Add an action and return its id; it is on the disk then.
 
         Raises:
-            InputError: the disk is full or fails; the log is as it was before.
+            InputError: the disk is full or fails, or the log is gone; it is as it was before.
         """
         require(not self.read_only, f"{self._shown} was opened to be read only.")
-        require(self._lock is not None, f"{self._shown} was closed: open the model again.")
+        self.check_place()
         kind, content = action_text(action)
         require(
             len(content) <= LONGEST_CONTENT,
@@ -127,6 +127,24 @@ class ActionLog:
                 ) from None
         self.last_id = number
         return number
+
+    def check_place(self) -> None:
+        """Refuse to write where the log was moved or deleted: what is kept would be lost with it.
+
+        SQLite does not notice: it goes on in a file that has no name any more.
+        """
+        require(self._lock is not None, f"{self._shown} was closed: open the model again.")
+        assert self._lock is not None
+        try:
+            os.stat(self.path)
+            lock = os.stat(self.folder / LOCK_FILE)
+            if not os.path.samestat(lock, os.fstat(self._lock.fileno())):
+                raise FileNotFoundError(self.path)
+        except OSError:
+            raise InputError(
+                f"{self._shown} was moved or deleted, and nothing was kept: put the model back, or "
+                "stop this workbench and start it where the model is now."
+            ) from None
 
     def actions(self) -> Iterator[tuple[int, Action]]:
         """All actions with their ids, from the first on."""

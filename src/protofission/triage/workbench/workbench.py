@@ -89,6 +89,10 @@ class Workbench:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
+    def check_place(self) -> None:
+        """Refuse to write beside a model that was moved or deleted meanwhile."""
+        self._log.check_place()
+
     @property
     def state(self) -> WorkbenchState:
         """The state now; a value that stays as it is."""

@@ -91,6 +91,7 @@ def _export(desk: Desk, folder: Path, body: dict[str, Any]) -> dict[str, Any]:
     usual = "absolute" if form == "list" else "relative"
     given = usual if body["paths"] is None else body["paths"]
     paths: PathStyle = as_type(given, PathStyle, "paths")  # type: ignore[arg-type]
+    desk.workbench.check_place()  # else the folder of exports would be made anew, alone
     state, material = desk.workbench.now
     done = export_images(
         labeled_images(material, state, what),
@@ -105,6 +106,7 @@ def _export(desk: Desk, folder: Path, body: dict[str, Any]) -> dict[str, Any]:
         "name": done.path.name,
         "rows": done.images,
         "sentence": done.sentence(),
+        "number_left_out": len(done.left_out),
         "left_out": dict(list(done.left_out.items())[:MOST_LEFT_OUT]),
         "download": f"/api/export/{done.path.name}" if is_file else None,
     }

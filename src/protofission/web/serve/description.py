@@ -93,12 +93,13 @@ def _prediction(card: dict[str, Any]) -> dict[str, Any]:
         "cluster": "",
         "error": "",
     }
-    binary = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
+    part = {"type": "string", "format": "binary"}
+    binary = {"schema": {**part, "minLength": 1}}
     images = {"images": [{"name": "a.ppm", "content": EXAMPLE_IMAGE}]}
     form = {
         "type": "object",
         "required": ["image"],
-        "properties": {"image": {"type": "array", "minItems": 1, "items": binary["schema"]}},
+        "properties": {"image": {"type": "array", "minItems": 1, "items": part}},
     }
     found = {"$ref": "#/components/schemas/Predictions"}
     answers = {
@@ -147,7 +148,7 @@ def _schemas(place: str) -> dict[str, Any]:
         "cluster": {**TEXT, "description": "Of an image that was not accepted, if it is in one."},
         "error": {**TEXT, "description": "Why the image cannot be read; empty if it can."},
     }
-    content = {**TEXT, "contentEncoding": "base64", "minLength": 1}
+    content = {**TEXT, "contentEncoding": "base64"}
     image = {
         "type": "object",
         "required": ["content"],

@@ -121,7 +121,7 @@ class ServeMetrics:
                     f'protofission_images_total{{decision="{decision}"}} {number}'
                     for decision, number in sorted(self._images.items())
                 ),
-                *_head("queue_images", "gauge", "Images that wait, being decoded or ready."),
+                *_head("queue_images", "gauge", "Images that wait."),
                 f"protofission_queue_images {self.queue()}",
                 *_head("requests_in_flight", "gauge", "Requests that are being answered."),
                 f"protofission_requests_in_flight {self._in_flight}",

@@ -34,9 +34,9 @@ class ServeOptions:
     """Most images that are encoded together; by default 16, or more if the encoder takes
     more at once."""
     wait: float = 0.008
-    """Seconds that a batch waits for images that are being decoded, or are likely to come."""
+    """Seconds that a batch waits for images that are likely to come."""
     threads: int | None = None
-    """Threads that encode, and as many that decode; by default one a processor."""
+    """Threads that decode and encode; by default one a processor."""
 
     def __post_init__(self) -> None:
         for name, most in (("images", 10_000), ("queue", 100_000), ("body_bytes", 10**9)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -27,6 +28,9 @@ RAW = "application/octet-stream"
 PARSED = ("application/json", "multipart/form-data")
 """Types of bodies that hold several images, and take time to read."""
 JSON_EXAMPLE = '{"images": [{"name": "a.jpg", "content": "base64 of the file"}]}'
+
+# A stranger's broken form is told to the stranger, and fills no log.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 
 
 class RequestImage(NamedTuple):

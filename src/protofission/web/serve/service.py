@@ -1,13 +1,13 @@
-"""The prediction service: decode images in some threads, encode them together, within bounds."""
+"""The prediction service: images of many requests, decoded and encoded together, within bounds."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,14 @@ from protofission.web.serve.request_images import PARSED, RequestImage, images_o
 RETRY = {"Retry-After": "1"}
 LEAST_BATCH = 16
 """Images of a batch, by default at least: to judge one takes as long as to judge all of these."""
-DecodedImage = tuple[str, NDArray[np.uint8]]
-"""Name and pixels."""
+
+
+@dataclass(frozen=True)
+class WaitingImage:
+    """An image that waits for a thread, and the future of its row."""
+
+    image: RequestImage
+    row: asyncio.Future[Row]
 
 
 class PredictionService:
@@ -43,14 +49,13 @@ class PredictionService:
             predictor.decoding, pixel_limit=options.pixels, byte_limit=options.body_bytes
         )
         threads = options.threads or processors()
-        self._decoders = ThreadPoolExecutor(threads, "decode")
-        self._queue: BatchQueue[DecodedImage, Row] = BatchQueue(
-            self._predict_batch,
+        self._parsers = ThreadPoolExecutor(threads, "parse")
+        self._queue: BatchQueue[WaitingImage] = BatchQueue(
+            self._answer,
             most=options.batch or max(LEAST_BATCH, predictor.encoder.chunk),
             places=options.queue,
             wait=options.wait,
             threads=threads,
-            observe=metrics.count_batch,
         )
         metrics.queue = lambda: self._queue.waiting
         self._held, self._lock = 0, threading.Lock()
@@ -96,61 +101,64 @@ class PredictionService:
         Raises:
             AnswerError: the body cannot be used, the queue is full, or the time is over.
         """
-        loop, results = asyncio.get_running_loop(), list[asyncio.Future[Row]]()
+        loop, waiting = asyncio.get_running_loop(), list[WaitingImage]()
         try:
             async with asyncio.timeout(self.options.seconds):
                 arguments = content, content_type, self.options.images, name
                 if media_type(content_type) in PARSED:
-                    images = await loop.run_in_executor(self._decoders, images_of, *arguments)
+                    images = await loop.run_in_executor(self._parsers, images_of, *arguments)
                 else:
                     images = images_of(*arguments)
-                if not self._queue.reserve(len(images)):
+                waiting = [WaitingImage(image, loop.create_future()) for image in images]
+                if not self._queue.put(waiting):
                     raise self._queue_full()
-                for image in images:
-                    result: Future[Row] = Future()
-                    self._decoders.submit(self._decode, image, result)
-                    results.append(asyncio.wrap_future(result))
-                rows = [await result for result in results]
+                rows = [await one.row for one in waiting]
         except TimeoutError:
             seconds = f"{self.options.seconds:g}"
             raise AnswerError(
                 504, f"The images were not predicted within {seconds} s: ask again with fewer."
             ) from None
         finally:
-            for one in results:
-                if not one.cancel() and not one.cancelled():
-                    one.exception()  # looked at, so that asyncio does not call it lost
+            for one in waiting:
+                if not one.row.cancel() and not one.row.cancelled():
+                    one.row.exception()  # looked at, so that asyncio does not call it lost
         self._metrics.count_images(row.decision for row in rows)
         return rows
 
     def close(self) -> None:
         """Finish what was begun, and end all threads."""
         self.stopping = True
-        self._decoders.shutdown()
+        self._parsers.shutdown()
         self._queue.stop()
 
-    def _decode(self, image: RequestImage, result: Future[Row]) -> None:
-        """Decode an image into its place in the queue, or give the place back."""
-        if result.cancelled():
-            self._queue.give_back()
+    def _answer(self, batch: Sequence[WaitingImage]) -> None:
+        """Predict the images that somebody still waits for, and wake the loop once for all."""
+        batch = [one for one in batch if not one.row.cancelled()]
+        if not batch:
             return
         try:
-            if image.error:
-                raise RefusedError(image.error)
-            pixels = decode(image.content, self._decoding)
-        except RefusedError as refusal:
-            self._queue.give_back()
-            _set(result, Row(image.name, error=str(refusal)))
-        except BaseException as error:  # such as a lack of memory
-            self._queue.give_back()
-            if result.set_running_or_notify_cancel():
-                result.set_exception(error)
-        else:
-            self._queue.fill((image.name, pixels), result)
+            rows: Sequence[Row | Exception] = self._predict([one.image for one in batch])
+        except Exception as error:  # the next batch may do better
+            rows = [error] * len(batch)
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            batch[0].row.get_loop().call_soon_threadsafe(_settle, batch, rows)
 
-    def _predict_batch(self, images: Sequence[DecodedImage]) -> list[Row]:
-        names, pixels = zip(*images, strict=True)
-        return self._predictor.rows_of_pixels(names, pixels)
+    def _predict(self, images: Sequence[RequestImage]) -> list[Row]:
+        """The rows of images; those that can be decoded are encoded together."""
+        rows, pixels = dict[int, Row](), dict[int, NDArray[np.uint8]]()
+        for place, image in enumerate(images):
+            try:
+                if image.error:
+                    raise RefusedError(image.error)
+                pixels[place] = decode(image.content, self._decoding)
+            except RefusedError as refusal:
+                rows[place] = Row(image.name, error=str(refusal))
+        if pixels:
+            self._metrics.count_batch(len(pixels))
+            names = [images[place].name for place in pixels]
+            found = self._predictor.rows_of_pixels(names, list(pixels.values()))
+            rows |= zip(pixels, found, strict=True)
+        return [rows[place] for place in range(len(images))]
 
     def _queue_full(self) -> AnswerError:
         return AnswerError(
@@ -170,6 +178,12 @@ class HeldBytes:
         self.number += number
 
 
-def _set(result: Future[Row], row: Row) -> None:
-    if result.set_running_or_notify_cancel():
-        result.set_result(row)
+def _settle(batch: Sequence[WaitingImage], rows: Sequence[Row | Exception]) -> None:
+    """Hand rows to the requests that still wait for them; in the loop's own thread."""
+    for one, row in zip(batch, rows, strict=True):
+        if one.row.done():
+            continue
+        if isinstance(row, Exception):
+            one.row.set_exception(row)
+        else:
+            one.row.set_result(row)

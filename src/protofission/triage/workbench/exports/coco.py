@@ -1,7 +1,7 @@
 """COCO: a JSON file of images, categories, and an annotation for each image that has a class.
 
-The box of an annotation is the whole image. Sizes are those of the file, before it is turned as
-EXIF says, as Pillow and pycocotools' users see them. Strangers have no annotation, and
+Box and polygon of an annotation are the whole image. Sizes are those of the file, before it is
+turned as EXIF says, as Pillow and pycocotools' users see them. Strangers have no annotation, and
 `none_of_these` at the image. File names are relative to the root of all images, or absolute.
 """
 
@@ -118,7 +118,7 @@ def _annotation(
         "bbox": [0, 0, width, height],
         "area": width * height,
         "iscrowd": 0,
-        "segmentation": [],
+        "segmentation": [[0, 0, width, 0, width, height, 0, height]],
         "source": image.source,
     }
     return {**found, "score": image.probability} if image.source == BY_MODEL else found

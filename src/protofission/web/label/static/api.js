@@ -1,6 +1,6 @@
 /** Requests to the server: its sentence becomes the error, and a server that is away is noticed. */
 
-export class Refusal extends Error {
+class Refusal extends Error {
   constructor(sentence, status) {
     super(sentence);
     this.status = status;

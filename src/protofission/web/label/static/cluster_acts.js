@@ -8,7 +8,7 @@ import { fail } from "./notices.js";
 
 const PARTS = [2, 3, 4, 5];
 
-export async function askClusterName(one) {
+async function askClusterName(one) {
   const name = await askName(`Name the cluster ${one.name}`, { value: one.name, note: "A name alone labels nothing: Promote does." });
   if (name && name !== one.name) await nameCluster(one.number, name);
 }
@@ -32,7 +32,7 @@ export async function askPromotion(...clusters) {
   }
 }
 
-export async function askSplit(one) {
+async function askSplit(one) {
   const choices = PARTS.filter((parts) => parts <= one.size).map((parts) => ({ text: `${parts} parts`, parts }));
   if (!choices.length) return;
   const picked = await choose(`Split ${one.name} into …`, choices, "By what looks alike inside it.");

@@ -12,7 +12,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 
 /** The look of the n-th group: neighbors differ in color and in shape. */
 export function lookOf(place) {
-  if (place < 0) return { color: dark.matches ? "#8b9096" : "#8b9096", shape: 0, faint: true };
+  if (place < 0) return { color: "#8b9096", shape: 0, faint: true };
   const colors = dark.matches ? DARK : LIGHT;
   return { color: colors[place % colors.length], shape: place % SHAPES.length, faint: false };
 }
@@ -44,7 +44,7 @@ export function inside(polygon, x, y) {
 }
 
 export class MapView extends EventTarget {
-  /** `selected(row)` tells whether a point is selected; events: "lasso" and "hover" with rows. */
+  /** `selected(row)` tells whether a point is selected; events: "lasso" and "hover" with rows, "recolor". */
   constructor(label, selected) {
     super();
     this.selected = selected;
@@ -65,7 +65,7 @@ export class MapView extends EventTarget {
     this.reach = 30;
     this.watcher = new ResizeObserver(() => this.draw());
     this.watcher.observe(this.canvas);
-    this.recolor = () => { this.sprites = null; this.draw(); };
+    this.recolor = () => this.#tell("recolor");
     dark.addEventListener("change", this.recolor);
   }
 

@@ -4,7 +4,7 @@ import { connection } from "./api.js";
 import { button, h, refill } from "./dom.js";
 
 const SECONDS = 6;
-const MOST = 3;
+const MOST_WRONG = 3;
 
 /** Say a sentence to a screen reader, even if it is the same as the last. */
 export function say(sentence) {
@@ -19,8 +19,10 @@ export function toast(sentence, { action = null, wrong = false } = {}) {
     h("span.sign", { "aria-hidden": "true" }, wrong ? "!" : "✓"), h("p", {}, sentence),
     action ? button(action.text, () => { item.remove(); action.run(); }, { key: action.key }) : null,
     h("button.close", { "aria-label": "Close this notice", onclick: () => item.remove() }, "×"));
+  // One that is right gives way to the next: its button would undo the next, and it covers images.
+  const before = [...box.querySelectorAll(wrong ? ".toast.wrong" : ".toast:not(.wrong)")];
+  before.slice(0, wrong ? 1 - MOST_WRONG : undefined).forEach((one) => one.remove());
   box.append(item);
-  while (box.children.length > MOST) box.firstElementChild.remove();
   let timer = 0;
   const leave = () => { timer = setTimeout(() => item.remove(), 1000 * (wrong ? 2 * SECONDS : SECONDS)); };
   item.addEventListener("pointerenter", () => clearTimeout(timer));

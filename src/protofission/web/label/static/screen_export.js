@@ -48,9 +48,10 @@ export class ExportScreen extends Screen {
     refill(this.result, h("p", {}, "Writing …"));
     try {
       const made = await post("/api/export", { format, what, ...(skipMissing ? { skip_missing: true } : {}) });
-      const left = Object.entries(made.left_out ?? {});
+      const left = Object.entries(made.left_out);
+      const more = made.number_left_out - left.length;
       refill(this.result, h("p", {}, h("strong", {}, `${count(made.rows, "image")} written.`)), h("p.path", {}, made.path),
-        left.length ? h("details", {}, h("summary", {}, `${count(left.length, "image")} left out`), h("ul", {}, left.slice(0, 200).map(([file, reason]) => h("li", {}, `${file}: ${reason}`)))) : null,
+        left.length ? h("details", {}, h("summary", {}, `${count(made.number_left_out, "image")} left out`), h("ul", {}, left.map(([file, reason]) => h("li", {}, `${file}: ${reason}`)), more ? h("li", {}, `and ${number(more)} more`) : null)) : null,
         made.download ? h("a.button.first", { href: made.download, download: made.name }, "Download") : null);
       toast(`Exported ${count(made.rows, "image")}.`);
       const { done } = await get("/api/export");

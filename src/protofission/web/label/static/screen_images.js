@@ -30,7 +30,7 @@ const PARTS = {
 };
 
 /** The title of a set in words, and the screen that it belongs to. */
-export function aboutSet(set) {
+function aboutSet(set) {
   if (SETS[set]) return { title: SETS[set][0], name: SETS[set][1] };
   const [kind, first, second] = set.split(":");
   if (kind === "class") return { title: store.className(Number(first)), note: PARTS[second] ?? "", name: "classes", up: `#/class/${first}` };

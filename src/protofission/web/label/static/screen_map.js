@@ -26,6 +26,7 @@ export class MapScreen extends ImageScreen {
       (row) => this.selection.has(row));
     this.view.addEventListener("lasso", ({ detail }) => this.lasso(detail));
     this.view.addEventListener("hover", ({ detail }) => this.hover(detail));
+    this.view.addEventListener("recolor", () => this.color());
     this.legend = h("ul.legend");
     this.tip = h("div.tip", { hidden: true, "aria-hidden": "true" });
     this.scroller = h("div.map-scroller");

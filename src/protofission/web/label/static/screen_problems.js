@@ -21,7 +21,7 @@ export class ProblemsScreen extends ImageScreen {
   async open(tab = null) {
     this.problems = await get("/api/problems");
     const { totals } = this.problems;
-    this.tab = tab ?? TABS.find(([key]) => totals[key])?.[0] ?? "doubts";
+    this.tab = (TABS.find(([key]) => key === tab) ?? TABS.find(([key]) => totals[key]) ?? TABS[0])[0];
     this.place = h("div");
     refill(this.root, head("Problems", "What is wrong with the data, or may be."),
       h("nav.tabs", { "aria-label": "Which problems" }, TABS.map(([key, title]) => h("a", { href: `#/problems/${key}`, "aria-current": key === this.tab ? "page" : null },

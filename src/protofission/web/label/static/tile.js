@@ -32,7 +32,7 @@ export function verdict(record) {
 }
 
 /** The same in a sentence, for a screen reader. */
-export function spoken(record) {
+function spoken(record) {
   const { text, share, kind } = verdict(record);
   const words = {
     labeled: `labeled ${text}`, skipped: "skipped", rejected: text,

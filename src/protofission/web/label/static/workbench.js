@@ -43,9 +43,18 @@ let opened = 0;
 /** The name that the navigation marks: of the screen that is shown, or that is being opened. */
 let current = "overview";
 
+/** The parts of the address; none of one that is no address, as a mistyped percent sign makes it. */
+function addressed() {
+  try {
+    return location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
+  } catch {
+    return [];
+  }
+}
+
 /** Open the screen that the address names. */
 async function route() {
-  const [name, ...given] = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
+  const [name, ...given] = addressed();
   const Kind = SCREENS[name] ?? OverviewScreen;
   const main = document.getElementById("screen");
   const root = h("div");
@@ -109,8 +118,8 @@ function drawRail() {
 function pressed(key, event) {
   if (key.startsWith("g ")) {
     const where = GO[key[2]];
-    if (where === "#/similar" && screen?.grid?.activeRow) location.hash = `#/similar/${screen.grid.activeRow}`;
-    else location.hash = where;
+    const row = where === "#/similar" ? screen?.grid?.activeRow ?? null : null;
+    location.hash = row === null ? where : `${where}/${row}`;
     return true;
   }
   if (key === "z") store.undo();
