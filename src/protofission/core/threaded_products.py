@@ -90,6 +90,14 @@ def _linear_side_by_side(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.baddbmm(bias[:, None], rows, weight.mT)
 
 
+def products(rows: Tensor, others: Tensor) -> Tensor:
+    """(N, M) products of (N, D) rows with (M, D) others, or K times as many; no gradients."""
+    if not _rounds():
+        return exact_products(rows, others)
+    with all_threads():
+        return rows @ others.mT
+
+
 class _Cosines(torch.autograd.Function):
     """One product, divided by the lengths: no normalized copies are made or kept for backward."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import cast
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from protofission.core.cross_conformal import FARTHEST, HALF_WIDTH, FoldScores
 from protofission.core.records import NO_CLASS
-from protofission.core.threaded_products import linear, row_sums, unit_vectors
+from protofission.core.threaded_products import linear, products, row_sums, unit_vectors
 from protofission.core.unit_maps import UnitMap
 from protofission.triage.calibrated_model import Affinities, CalibratedModel, Verdicts
 from protofission.triage.fold_model import FoldModel, FoldModelSizes, FoldOutput
@@ -53,12 +54,18 @@ class UnitCenters(nn.Module):
     matrix: Tensor
     offset: Tensor
     centers: Tensor
+    places: Tensor
+    """(groups, most centers of a group): those of each group; -1 beyond those that it has."""
 
     def __init__(self, sizes: CenterSizes) -> None:
         super().__init__()
         self.sizes = sizes
         for name, shape in sizes.shapes().items():
             self.register_buffer(name, torch.ones(shape))
+        ends = accumulate(sizes.counts)
+        places = [torch.arange(end - n, end) for end, n in zip(ends, sizes.counts, strict=True)]
+        padded = nn.utils.rnn.pad_sequence(places, batch_first=True, padding_value=-1)
+        self.register_buffer("places", padded, persistent=False)
 
     @staticmethod
     def of(space: UnitMap, centers: Sequence[Tensor]) -> UnitCenters:
@@ -75,7 +82,7 @@ class UnitCenters(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, all centers) cosines."""
-        return linear(self.units(features), self.centers, torch.zeros_like(self.centers[:, 0]))
+        return products(self.units(features), self.centers)
 
     def units(self, features: Tensor) -> Tensor:
         """(N, d) unit vectors of (N, D) features."""
@@ -84,10 +91,7 @@ class UnitCenters(nn.Module):
 
     def by_group(self, features: Tensor) -> Tensor:
         """(N, groups, most centers of a group) cosines; OUTSIDE beyond those that a group has."""
-        cosines, most = self(features), max(self.sizes.counts)
-        groups = torch.split(cosines, list(self.sizes.counts), dim=1)
-        padded = [nn.functional.pad(own, (0, most - own.shape[1]), value=OUTSIDE) for own in groups]
-        return torch.stack(padded, 1)
+        return torch.where(self.places < 0, OUTSIDE, self(features)[:, self.places])
 
 
 class FoldEnsemble(CalibratedModel):
@@ -108,6 +112,8 @@ class FoldEnsemble(CalibratedModel):
     centers: Tensor
     scales: Tensor
     label_scores: Tensor
+    label_folds: Tensor
+    """The fold of each label score."""
 
     def __init__(
         self,
@@ -130,6 +136,8 @@ class FoldEnsemble(CalibratedModel):
         self.register_buffer("centers", torch.zeros(len(models)))
         self.register_buffer("scales", torch.ones(len(models)))
         self.register_buffer("label_scores", torch.zeros(sum(self.fold_sizes)))
+        folds = torch.arange(len(models)).repeat_interleave(torch.tensor(self.fold_sizes))
+        self.register_buffer("label_folds", folds, persistent=False)
         self.eval().requires_grad_(False)
 
     def rank_among(self, ranked: FoldScores) -> None:
@@ -194,11 +202,7 @@ class FoldEnsemble(CalibratedModel):
 
     def id_scores(self, scores: Tensor) -> Tensor:
         """(N,) in (0, 1), of (N, K) scores: `FoldScores.id_scores`."""
-        ranks = torch.zeros_like(scores[:, 0])
-        parts = torch.split(self.label_scores, list(self.fold_sizes))
-        for fold, own in enumerate(parts):
-            if len(own):
-                ranks = ranks + (own <= scores[:, fold, None]).sum(1).to(scores.dtype)
+        ranks = (self.label_scores <= scores[:, self.label_folds]).sum(1).to(scores.dtype)
         t = ((scores - self.centers) / self.scales).clamp(-FARTHEST, FARTHEST)
         t = row_sums(t) / t.shape[1]
         return (ranks + 0.5 + HALF_WIDTH * t / (1 + t.abs())) / (sum(self.fold_sizes) + 1)

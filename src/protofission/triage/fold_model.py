@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from protofission.core.threaded_products import linear, row_sums, unit_vectors
+from protofission.core.threaded_products import linear, products, row_sums, unit_vectors
 from protofission.models.adapters import AdapterSpec
 from protofission.models.heads import HeadSpec
 from protofission.models.model import Model
@@ -218,8 +218,8 @@ class FoldModel(nn.Module):
     def _nearest_points(self, reduced: Tensor) -> Tensor:
         """(N, S): products of unit vectors of features with the nearest point of each class."""
         rows = reduced + self.center[..., None, :]
-        products = linear(rows, self.points, torch.zeros_like(self.points[..., 0]))
-        by_class = products.reshape(*products.shape[:-1], self.sizes.known, self.sizes.points)
+        found = products(rows, self.points)
+        by_class = found.reshape(*found.shape[:-1], self.sizes.known, self.sizes.points)
         return by_class.amax(-1)
 
     def head_logits(self, units: Tensor) -> Tensor:
@@ -276,7 +276,6 @@ def spread_logits(logits: Tensor) -> Tensor:
 
 def _squared_distances(rows: Tensor, root: Tensor, points: Tensor) -> Tensor:
     """(N, K): |row root - point|^2 of (N, d) rows and (K, d) points."""
-    moved = linear(rows, root.mT, torch.zeros_like(root[..., 0]))
-    products = linear(moved, points, torch.zeros_like(points[..., 0]))
+    moved = products(rows, root.mT)
     lengths = row_sums(moved.square())[..., None] + points.square().sum(-1)[..., None, :]
-    return lengths - 2 * products
+    return lengths - 2 * products(moved, points)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from protofission.core.threaded_products import linear, unit_vectors
+from protofission.core.threaded_products import linear, products, unit_vectors
 from protofission.fission import FissionHead, max_logits
 from protofission.models.adapters import Adapter
 from protofission.models.model import Model
@@ -57,7 +57,7 @@ class FoldStack(FoldModel):
     def head_logits(self, units: Tensor) -> Tensor:
         """(K, N, heads): fission's logits of (K, N, width) whitened units."""
         rows = unit_vectors(linear(units, self.weight, self.bias))
-        cosines = linear(rows, self.prototypes, torch.zeros_like(self.prototypes[..., 0]))
+        cosines = products(rows, self.prototypes)
         heads = self.sizes.heads
         nearest = max_logits(cosines.reshape(*rows.shape[:2], heads, cosines.shape[-1] // heads))
         return self.sizes.head.temperature * nearest - self.sizes.head.offset

@@ -154,23 +154,22 @@ class Predictor:
     def rows(self, block: InputBlock) -> list[Row]:
         """Predict the images of a block."""
         if isinstance(block, StoreBlock):
-            return self._judge_rows(block.paths, self._load_features(block))
+            return self.judge(block.paths, self._load_features(block))
         features, refused = self._encode(block)
         read = [file.path for place, file in enumerate(block) if place not in refused]
-        judged = iter(self._judge_rows(read, features))
+        judged = iter(self.judge(read, features))
         return [
             Row(file.path, error=refused[place]) if place in refused else next(judged)
             for place, file in enumerate(block)
         ]
 
-    def rows_of_pixels(
-        self, paths: Sequence[str], pixels: Sequence[NDArray[np.uint8]]
-    ) -> list[Row]:
-        """Predict images that are decoded, all together; several threads may do so."""
+    def encode_pixels(self, pixels: Sequence[NDArray[np.uint8]]) -> Tensor:
+        """(n, D) features of decoded images, as a store has them; several threads may do so."""
         images = floats(torch.from_numpy(np.stack(pixels)))
-        return self._judge_rows(paths, _as_stored(self.encoder.features(images)))
+        return _as_stored(self.encoder.features(images))
 
-    def _judge_rows(self, paths: Sequence[str], features: Tensor) -> list[Row]:
+    def judge(self, paths: Sequence[str], features: Tensor) -> list[Row]:
+        """Predict images by their (n, D) features; several threads may do so."""
         return rows_of(paths, self.bundle.predict_features(features), self.names)
 
     def _load_features(self, block: StoreBlock) -> Tensor:

@@ -92,15 +92,6 @@ def test_rows_are_those_of_predict_however_images_are_sent(
         assert same(found, [row for row in wanted if row.path in names])
 
 
-def test_requests_that_come_together_are_encoded_together(server_of: Make) -> None:
-    server = server_of(threads=1, wait=5.0, batch=16)
-    answers = ask_together(server.application, [one(encoded(noise(9, 9, n))) for n in range(16)])
-    assert [answer.status for answer in answers] == [200] * 16
-    text = server.metrics.text()
-    assert "protofission_batch_images_sum 16\n" in text
-    assert int(re.findall(r"protofission_batch_images_count (\d+)", text)[0]) <= 3
-
-
 def test_the_name_of_an_image_is_given_back(server_of: Make) -> None:
     app = server_of().application
     assert rows_in(ask(app, one()))[0].path == "image"

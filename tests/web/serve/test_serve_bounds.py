@@ -1,18 +1,20 @@
 """The bounds of the prediction server: whatever is sent, a sentence, and nothing kept."""
 
+import re
 import struct
 import threading
 import time
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from asgi_client import Answered, Question, ask, ask_together, form_of
 from protofission.triage.prediction_blocks import Predictor
-from protofission.triage.prediction_table import Row
 from protofission.web.serve.application import PredictionServer
 from serving import PICTURE, Make, model_in, one, servers
 
@@ -111,10 +113,10 @@ class HeldEncoder:
 
     def __init__(self, predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go, self.begun = threading.Event(), threading.Event()
-        self.compute = predictor.rows_of_pixels
-        monkeypatch.setattr(predictor, "rows_of_pixels", self)
+        self.compute = predictor.encode_pixels
+        monkeypatch.setattr(predictor, "encode_pixels", self)
 
-    def __call__(self, *arguments: Any) -> list[Row]:
+    def __call__(self, *arguments: Any) -> Tensor:
         self.begun.set()
         assert self.go.wait(20)
         return self.compute(*arguments)
@@ -212,12 +214,33 @@ def test_held_bytes_are_bounded_and_come_back(
     assert ask(server.application, one()).status == 200
 
 
-def test_a_failure_of_the_encoder_is_a_sentence_and_the_next_request_is_answered(
+def test_requests_that_come_together_are_encoded_together(
     server_of: Make, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = HeldEncoder(predictor, monkeypatch)
+    server = server_of(threads=1, batch=16)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(ask_together, server.application, [one() for _ in range(16)])
+        assert encoder.begun.wait(20)  # the thread that encodes is busy
+        end = time.monotonic() + 20
+        while server.service._queue.waiting < 8:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        encoder.go.set()
+        assert [answer.status for answer in asked.result(20)] == [200] * 16
+    text = server.metrics.text()
+    assert "protofission_batch_images_sum 16\n" in text
+    # At most 1, half of what waits three times, and the last one or two.
+    assert int(re.findall(r"protofission_batch_images_count (\d+)", text)[0]) <= 6
+
+
+@pytest.mark.parametrize("stage", ["encode_pixels", "judge"])
+def test_a_failure_of_a_stage_is_a_sentence_and_the_next_request_is_answered(
+    server_of: Make, predictor: Predictor, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     server = server_of()
     with monkeypatch.context() as patch:
-        patch.setattr(predictor, "rows_of_pixels", lambda *_: 1 / 0)
+        patch.setattr(predictor, stage, lambda *_: 1 / 0)
         answer = ask(server.application, three_images())
         assert answer.status == 500
         assert "log says why" in answer.error

@@ -33,8 +33,6 @@ class ServeOptions:
     batch: int | None = None
     """Most images that are encoded together; by default 16, or more if the encoder takes
     more at once."""
-    wait: float = 0.008
-    """Seconds that a batch waits for images that are likely to come."""
     threads: int | None = None
     """Threads that decode and encode; by default one a processor."""
 

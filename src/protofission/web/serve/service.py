@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from protofission.data.readers.decode import decode
 from protofission.data.readers.image_formats import RefusedError
@@ -36,6 +39,14 @@ class WaitingImage:
     row: asyncio.Future[Row]
 
 
+@dataclass(frozen=True)
+class EncodedImage:
+    """The (1, D) features of an image, or the row or the error of one that has none."""
+
+    waiting: WaitingImage
+    found: Tensor | Row | Exception
+
+
 class PredictionService:
     """A model that predicts the images of many requests at a time.
 
@@ -50,11 +61,11 @@ class PredictionService:
         )
         threads = options.threads or processors()
         self._parsers = ThreadPoolExecutor(threads, "parse")
-        self._queue: BatchQueue[WaitingImage] = BatchQueue(
+        self._queue: BatchQueue[WaitingImage, EncodedImage] = BatchQueue(
+            self._encode,
             self._answer,
             most=options.batch or max(LEAST_BATCH, predictor.encoder.chunk),
             places=options.queue,
-            wait=options.wait,
             threads=threads,
         )
         metrics.queue = lambda: self._queue.waiting
@@ -131,34 +142,46 @@ class PredictionService:
         self._parsers.shutdown()
         self._queue.stop()
 
-    def _answer(self, batch: Sequence[WaitingImage]) -> None:
-        """Predict the images that somebody still waits for, and wake the loop once for all."""
+    def _encode(self, batch: Sequence[WaitingImage]) -> list[EncodedImage]:
+        """Decode and encode the images that somebody still waits for."""
         batch = [one for one in batch if not one.row.cancelled()]
-        if not batch:
-            return
-        try:
-            rows: Sequence[Row | Exception] = self._predict([one.image for one in batch])
-        except Exception as error:  # the next batch may do better
-            rows = [error] * len(batch)
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-            batch[0].row.get_loop().call_soon_threadsafe(_settle, batch, rows)
-
-    def _predict(self, images: Sequence[RequestImage]) -> list[Row]:
-        """The rows of images; those that can be decoded are encoded together."""
-        rows, pixels = dict[int, Row](), dict[int, NDArray[np.uint8]]()
-        for place, image in enumerate(images):
-            try:
-                if image.error:
-                    raise RefusedError(image.error)
-                pixels[place] = decode(image.content, self._decoding)
-            except RefusedError as refusal:
-                rows[place] = Row(image.name, error=str(refusal))
+        decoded = [self._decode(one.image) for one in batch]
+        pixels = [found for found in decoded if isinstance(found, np.ndarray)]
+        encoded: Iterator[Tensor | Exception] = iter(())
         if pixels:
             self._metrics.count_batch(len(pixels))
-            names = [images[place].name for place in pixels]
-            found = self._predictor.rows_of_pixels(names, list(pixels.values()))
-            rows |= zip(pixels, found, strict=True)
-        return [rows[place] for place in range(len(images))]
+            try:
+                encoded = iter(torch.split(self._predictor.encode_pixels(pixels), 1))
+            except Exception as error:  # the next batch may do better
+                encoded = repeat(error)
+        return [
+            EncodedImage(one, next(encoded) if isinstance(found, np.ndarray) else found)
+            for one, found in zip(batch, decoded, strict=True)
+        ]
+
+    def _decode(self, image: RequestImage) -> NDArray[np.uint8] | Row | Exception:
+        if image.error:
+            return Row(image.name, error=image.error)
+        try:
+            return decode(image.content, self._decoding)
+        except RefusedError as refusal:
+            return Row(image.name, error=str(refusal))
+        except Exception as error:  # the next image may do better
+            return error
+
+    def _answer(self, batch: Sequence[EncodedImage]) -> None:
+        """Predict images by their features, and wake the loop once for all."""
+        names = [one.waiting.image.name for one in batch if isinstance(one.found, Tensor)]
+        features = [one.found for one in batch if isinstance(one.found, Tensor)]
+        predicted: Iterator[Row | Exception] = iter(())
+        if features:
+            try:
+                predicted = iter(self._predictor.judge(names, torch.cat(features)))
+            except Exception as error:  # the next batch may do better
+                predicted = repeat(error)
+        rows = [next(predicted) if isinstance(one.found, Tensor) else one.found for one in batch]
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            batch[0].waiting.row.get_loop().call_soon_threadsafe(_settle, batch, rows)
 
     def _queue_full(self) -> AnswerError:
         return AnswerError(
@@ -178,12 +201,13 @@ class HeldBytes:
         self.number += number
 
 
-def _settle(batch: Sequence[WaitingImage], rows: Sequence[Row | Exception]) -> None:
+def _settle(batch: Sequence[EncodedImage], rows: Sequence[Row | Exception]) -> None:
     """Hand rows to the requests that still wait for them; in the loop's own thread."""
     for one, row in zip(batch, rows, strict=True):
-        if one.row.done():
+        future = one.waiting.row
+        if future.done():
             continue
         if isinstance(row, Exception):
-            one.row.set_exception(row)
+            future.set_exception(row)
         else:
-            one.row.set_result(row)
+            future.set_result(row)
