@@ -15,7 +15,14 @@ import practice
 from practice_parts.baselines import BASELINES, Baselines
 from practice_parts.cells import Cell, Scene, draw_scene
 from practice_parts.measures import Judged, measure, measure_clusters
-from practice_parts.report import OURS, Results, against_best, matches, report
+from practice_parts.report import (
+    OURS,
+    Results,
+    against_best,
+    in_range_of_test,
+    matches,
+    report,
+)
 
 
 def blobs(classes: int = 6, each: int = 60) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -71,11 +78,15 @@ def test_measures_are_those_of_scikit_learn_and_by_hand(scene: Scene) -> None:
     assert measured == {"clusters": 1.0, "named": 0.5}
 
 
+ROWS = {"test": 800, "known": 1, "strange_classes": 1}
+
+
 def lines(**by_method: tuple[float, float]) -> list[dict[str, Any]]:
     """Lines of a cell: AUC and accuracy of each method."""
     names = {"ours": OURS, "distance": "relative Mahalanobis", "free": "K + M"}
     own = {"set": "a", "draw": 0, "labels": 20, "share": 0.5, "seconds": 1.0, "kept": 0.9}
     own |= {"expected": 0.95, "in_range": True, "rejected": 0.5, "control": False}
+    own |= {"range": [0.9, 1.0], **ROWS}
     return [
         {**own, "method": names[name], "auc": auc, "accuracy": accuracy}
         for name, (auc, accuracy) in by_method.items()
@@ -95,6 +106,17 @@ def test_a_cell_is_won_against_the_best_baseline_of_each_quantity() -> None:
     assert report(rows)["losses"].rows == [
         ["accuracy", "a", "20", "50 %", "90.0", "92.0", "K + M"],
     ]
+
+
+def test_a_range_is_held_by_as_many_test_sets_as_it_says() -> None:
+    random = np.random.default_rng(0)
+    shares = 0.9 + 0.01 * random.normal(size=4000)
+    kept = random.binomial(400, shares) / 400
+    row = {"expected": 0.9, "range": [0.9 - 1.96 * 0.01, 0.9 + 1.96 * 0.01], "known_test": 400}
+    held = [in_range_of_test({**row, "kept": value, **ROWS}) for value in kept]
+    assert np.mean(held) == pytest.approx(0.95, abs=0.01)
+    raw = [abs(value - 0.9) <= 1.96 * 0.01 for value in kept]
+    assert np.mean(raw) < 0.8  # the test's own chance is most of it
 
 
 def test_each_baseline_stands_in_one_row_with_an_interval_over_sets() -> None:

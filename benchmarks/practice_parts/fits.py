@@ -64,6 +64,7 @@ def _at_own_threshold(
         "expected": float(expected),
         "range": [float(low), float(high)],
         "in_range": bool(low <= kept <= high),
+        "known_test": int(scene.is_known.sum()),
     }
 
 

@@ -251,11 +251,27 @@ def kept(results: Results) -> Table:
                     f"{100 * np.mean(shares):.1f}",
                     f"{100 * min(shares):.1f} to {100 * max(shares):.1f}",
                     percent(float(np.mean([row["in_range"] for row in rows]))),
+                    percent(float(np.mean([in_range_of_test(row) for row in rows]))),
                     shown(rows, "rejected", 1),
                 ]
             )
     heads = ["", "labels of a class", "fits", "promised", "kept", "least to most"]
-    return Table([*heads, "within the stated range", "strangers rejected"], lines)
+    inside = ["within the stated range", "or off by the test's chance"]
+    return Table([*heads, *inside, "strangers rejected"], lines)
+
+
+def in_range_of_test(row: Row) -> bool:
+    """Whether the share kept of the known test images lies in the range that these would have.
+
+    The stated range is for the share of all known images. That of m images varies more: an end that
+    is d from the expected share p moves to sqrt(d^2 + z^2 p (1 - p) / m), z = 1.96.
+    """
+    expected, kept, (low, high) = row["expected"], row["kept"], row["range"]
+    # Test sets have as many images of each class, nearly.
+    few = round(row["test"] * row["known"] / (row["known"] + row["strange_classes"]))
+    chance = 1.96**2 * expected * (1 - expected) / row.get("known_test", few)
+    end = low if kept < expected else high
+    return bool((kept - expected) ** 2 <= (end - expected) ** 2 + chance)
 
 
 def shares(results: Results) -> Table:
