@@ -16,6 +16,7 @@ from practice_parts.baselines import BASELINES, Baselines
 from practice_parts.cells import Cell, Scene, draw_scene
 from practice_parts.measures import Judged, measure, measure_clusters
 from practice_parts.report import (
+    OLD,
     OURS,
     Results,
     against_best,
@@ -78,15 +79,12 @@ def test_measures_are_those_of_scikit_learn_and_by_hand(scene: Scene) -> None:
     assert measured == {"clusters": 1.0, "named": 0.5}
 
 
-ROWS = {"test": 800, "known": 1, "strange_classes": 1}
-
-
 def lines(**by_method: tuple[float, float]) -> list[dict[str, Any]]:
     """Lines of a cell: AUC and accuracy of each method."""
     names = {"ours": OURS, "distance": "relative Mahalanobis", "free": "K + M"}
     own = {"set": "a", "draw": 0, "labels": 20, "share": 0.5, "seconds": 1.0, "kept": 0.9}
     own |= {"expected": 0.95, "in_range": True, "rejected": 0.5, "control": False}
-    own |= {"range": [0.9, 1.0], **ROWS}
+    own |= {"range": [0.9, 1.0], "known_test": 100}
     return [
         {**own, "method": names[name], "auc": auc, "accuracy": accuracy}
         for name, (auc, accuracy) in by_method.items()
@@ -113,7 +111,7 @@ def test_a_range_is_held_by_as_many_test_sets_as_it_says() -> None:
     shares = 0.9 + 0.01 * random.normal(size=4000)
     kept = random.binomial(400, shares) / 400
     row = {"expected": 0.9, "range": [0.9 - 1.96 * 0.01, 0.9 + 1.96 * 0.01], "known_test": 400}
-    held = [in_range_of_test({**row, "kept": value, **ROWS}) for value in kept]
+    held = [in_range_of_test({**row, "kept": value}) for value in kept]
     assert np.mean(held) == pytest.approx(0.95, abs=0.01)
     raw = [abs(value - 0.9) <= 1.96 * 0.01 for value in kept]
     assert np.mean(raw) < 0.8  # the test's own chance is most of it
@@ -126,6 +124,13 @@ def test_each_baseline_stands_in_one_row_with_an_interval_over_sets() -> None:
     # Differences 0.1 and 0.3: half the interval is t(1) * 0.1 = 12.706 * 0.1.
     assert row == ["relative Mahalanobis", "+0.200 [-1.071, +1.471]", "+5.0 [-58.5, +68.5]"]
     assert report(first)["each baseline"].rows == [["relative Mahalanobis", "+0.100", "+0.0"]]
+
+
+def test_without_baselines_an_older_fit_alone_stands_beside_ours() -> None:
+    own = {**lines(ours=(0.9, 0.9))[0], "rejected95": 0.5}
+    tables = report([own, {**own, "method": OLD, "auc": 0.8}])
+    assert tables["older fit"].rows[-1][:5] == ["all", "1", "0.800", "0.900", "+0.100"]
+    assert not {"best baseline", "each baseline", "losses"} & set(tables)
 
 
 def test_cells_with_a_method_missing_are_left_out_and_errors_listed() -> None:

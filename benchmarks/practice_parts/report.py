@@ -267,9 +267,7 @@ def in_range_of_test(row: Row) -> bool:
     is d from the expected share p moves to sqrt(d^2 + z^2 p (1 - p) / m), z = 1.96.
     """
     expected, kept, (low, high) = row["expected"], row["kept"], row["range"]
-    # Test sets have as many images of each class, nearly.
-    few = round(row["test"] * row["known"] / (row["known"] + row["strange_classes"]))
-    chance = 1.96**2 * expected * (1 - expected) / row.get("known_test", few)
+    chance = 1.96**2 * expected * (1 - expected) / row["known_test"]
     end = low if kept < expected else high
     return bool((kept - expected) ** 2 <= (end - expected) ** 2 + chance)
 
@@ -328,6 +326,15 @@ def failures(results: Results) -> Table:
     return Table(["set", "labels", "strangers", "draw", "method", "error"], lines)
 
 
+def against_baselines(results: Results) -> dict[str, Table]:
+    """The tables that hold `fit` against baselines."""
+    return {
+        "best baseline": against_best(results),
+        "each baseline": against_each(results),
+        "losses": losses(results),
+    }
+
+
 def report(rows: Sequence[Row], others: Sequence[Row] | None = None) -> dict[str, Table]:
     """All tables by their titles, those without rows left out.
 
@@ -345,9 +352,7 @@ def report(rows: Sequence[Row], others: Sequence[Row] | None = None) -> dict[str
         "accuracy by labels": by_field(results, "accuracy", 1, "labels"),
         "AUC by set and share": by_set_and_share(results, "auc", 3),
         "accuracy by set and share": by_set_and_share(results, "accuracy", 1),
-        "best baseline": against_best(results),
-        "each baseline": against_each(results),
-        "losses": losses(results),
+        **(against_baselines(results) if results.baselines else {}),
         "kept": kept(results),
         "shares": shares(results),
         "older fit": against_older(results, None),
