@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -488,6 +491,12 @@ def test_every_screen_can_be_seen_and_heard(window: Window) -> None:
         for scheme in ("light", "dark"):
             window.page.emulate_media(color_scheme=scheme)
             assert window.page.evaluate(AUDIT) == [], (route, scheme)
+    window.open("images/unlabeled")
+    window.press("1")
+    window.says("Labeled 1 image as ash")
+    assert window.page.evaluate(AUDIT) == []
+    window.press("z")
+    window.says("Undone: ")
 
 
 @pytest.mark.slow
@@ -509,3 +518,68 @@ def test_a_refit_is_compared_and_kept_or_undone(window: Window) -> None:
     assert window.get("/api/overview")["version"] == 0
     window.press("z", "z")
     window.wait_for_labels(**before)
+
+
+def test_no_other_window_is_blamed_for_a_slow_change_of_the_model(window: Window) -> None:
+    window.open("overview")
+    before = window.get("/api/overview")
+    page, headers = window.page, {"Origin": window.address}
+    waiting = {"running": False, "waiting": True, "result": None}
+    page.route("**/api/refit", lambda route: route.fulfill(json={**before["refit"], **waiting}))
+
+    def slowly(route: Any) -> None:
+        """Change something, as a kept model does, and answer after the next look at what changed."""
+        content = {"kind": "add_class", "content": {"name": "kept"}}
+        done = page.request.post(f"{window.address}/api/actions", data=content, headers=headers)
+        time.sleep(3.5)
+        route.fulfill(json=done.json())
+
+    page.route("**/api/refit/keep", slowly)
+    window.open("refit")
+    page.evaluate(
+        """() => {
+          window.said = [];
+          const see = () => window.said.push(document.getElementById("toasts").textContent);
+          new MutationObserver(see).observe(document.getElementById("toasts"), { childList: true });
+        }"""
+    )
+    window.press("Enter", "Enter")
+    window.says("The new model is kept")
+    page.wait_for_timeout(3000)
+    said = page.evaluate("window.said.join()")
+    assert "Another window" not in said and "called" not in said, said
+    window.press("z")
+    window.says("Undone: ")
+
+
+def _answer(body: str, route: Any) -> None:
+    route.fulfill(body=body, content_type="application/json")
+
+
+def test_words_above_bars_that_are_cut_do_not_cover_each_other(window: Window) -> None:
+    window.open("overview")
+    overview = window.get("/api/overview")
+    bins = 20
+    edges, known = [bin / bins for bin in range(bins + 1)], [1 / bins] * bins
+    for first, second in ((0, 1), (0, 2), (0, 9), (1, 3), (9, 11), (8, 19), (17, 19), (18, 19)):
+        pool = [0.02] * bins
+        pool[first], pool[second] = 0.4, 0.24
+        drawn = {"edges": edges, "known": known, "pool": pool, "threshold": 0.5}
+        answer = json.dumps({**overview, "histogram": drawn})
+        window.page.route("**/api/overview", partial(_answer, answer))
+        window.open("overview")
+        window.page.reload()
+        window.page.wait_for_selector("figure.scores")
+        texts = window.page.locator("figure.scores svg text").evaluate_all(
+            "all => all.map(one => one.getBoundingClientRect().toJSON())"
+        )
+        (frame,) = window.page.locator("figure.scores svg").evaluate_all(
+            "all => all.map(one => one.getBoundingClientRect().toJSON())"
+        )
+        for number, one in enumerate(texts):
+            assert frame["left"] <= one["left"] and one["right"] <= frame["right"], (first, second)
+            for other in texts[:number]:
+                apart = one["left"] >= other["right"] or other["left"] >= one["right"]
+                level = one["top"] >= other["bottom"] or other["top"] >= one["bottom"]
+                assert apart or level, (first, second, one, other)
+        window.page.unroute("**/api/overview")
