@@ -133,6 +133,9 @@ def test_long_names_on_the_bar_give_way_to_short_ones(window: Window) -> None:
         "all => all.map(one => [one.innerText.length > 10, one.scrollWidth > one.clientWidth])"
     )
     assert found == [[False, False]] * 3 + [[True, True]] * 3
+    window.page.set_viewport_size({"width": 375, "height": 740})  # there they are scrolled to
+    widths = names.evaluate_all("all => all.map(one => one.clientWidth)")
+    assert min(widths[3:]) > 80
     window.press("z", "z", "z")
     window.wait_for_labels(**before)
 

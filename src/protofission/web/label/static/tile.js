@@ -12,7 +12,7 @@ export function makeTile(id, place, total) {
   });
   return h("div.tile", { id, role: "option", "aria-posinset": place + 1, "aria-setsize": total, data: { place },
     "aria-label": "Loading", "aria-busy": "true" },
-    h("div.picture", {}, image, h("span.lost", {}), h("span.check", { "aria-hidden": "true" }, "✓")),
+    h("div.picture", {}, image, h("span.lost", { "aria-hidden": "true" }), h("span.check", { "aria-hidden": "true" }, "✓")),
     h("div.caption", {}));
 }
 
