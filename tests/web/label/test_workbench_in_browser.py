@@ -438,6 +438,25 @@ def test_an_export_says_how_many_images_it_left_out(window: Window) -> None:
     window.wait_for_labels(**before)
 
 
+def test_looks_closely_at_an_image_even_if_it_is_lost(window: Window) -> None:
+    page = window.page
+    page.route("**/image/*", lambda route: route.fulfill(status=404))
+    page.route("**/thumb/*", lambda route: route.fulfill(status=404))
+    window.open("images/all")
+    page.locator(".inspector .lost", has_text="The file is gone").wait_for()
+    page.locator(".tile.gone").first.wait_for()
+    name = "getComputedStyle(document.querySelector('.tile.gone .lost'), '::before').content"
+    assert ".png" in page.evaluate(name)
+    window.press("v")
+    page.locator("dialog.look .lost", has_text="The file is gone").wait_for()
+    window.press("ArrowRight", "Escape")
+    page.wait_for_selector("dialog", state="detached")
+    window.press("v")
+    page.wait_for_selector("dialog.look[open]")
+    window.press("v")
+    page.wait_for_selector("dialog", state="detached")
+
+
 def test_help_lists_the_keys_and_turns_single_ones_off(window: Window) -> None:
     window.open("overview")
     window.press("?")
