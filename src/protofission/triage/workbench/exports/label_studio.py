@@ -1,7 +1,7 @@
 """Tasks for Label Studio, and the labeling configuration that they are for.
 
 The user's labels are annotations; accepted classes of the model are predictions, never annotations.
-Tasks and annotations are numbered from 1, as the converter wants them; the server gives its own ids.
+Tasks and annotations are numbered from 1: the converter wants it; the server gives its own ids.
 Images are not copied: Label Studio serves them as local files, below the root of all images.
 """
 
