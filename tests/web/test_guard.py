@@ -178,6 +178,15 @@ def test_a_huge_streamed_body_is_not_read_to_its_end() -> None:
     assert taken <= MOST_DRAINED // len(piece) + 2
 
 
+def test_who_sends_a_little_too_much_hears_why() -> None:
+    piece, number = b"a" * 2**20, 2 * MOST_DRAINED // 2**20 + 1
+    head = [*OWN, (b"content-length", str(number * len(piece)).encode())]
+    rules = GuardRules(body_limit=2 * MOST_DRAINED)
+    answer, taken = ask(Seen(), head, [piece] * number, rules=rules)
+    assert answer.status == 413
+    assert taken == number  # what is left unread resets the connection, and the answer is lost
+
+
 def test_a_slow_body_is_refused() -> None:
     rules = GuardRules(body_time=0.05)
     answer, _ = ask(Seen(), body=[b"a"] * 100, rules=rules, pause=0.01)

@@ -199,7 +199,7 @@ class GuardedBody:
 
     async def drain(self) -> None:
         """Drop some more of a body: a connection that is closed too early loses the answer."""
-        left = MOST_DRAINED
+        left = max(0, self._rules.body_limit - self._size) + MOST_DRAINED
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_TIME):
                 while left > 0 and not self._whole:

@@ -33,16 +33,8 @@ for task in tasks:
     found = resolve_local_storage_file(task["data"]["image"])
     if Path(found).exists():
         files.append(found)
-# The converter wants what the server adds: ids, and who made an annotation.
-for number, task in enumerate(tasks):
-    task["id"] = number
-    for annotation in task.get("annotations", []):
-        annotation.update(id=number, completed_by=1, was_cancelled=False)
-wanted = [task for task in tasks if task.get("annotations")]
-source = converted.with_suffix(".json")
-source.write_text(json.dumps(wanted))
 converter = Converter(config, str(converted.parent), download_resources=False)
-converter.convert(str(source), str(converted), "JSON_MIN", is_dir=False)
+converter.convert(str(folder / "tasks.json"), str(converted), "JSON_MIN", is_dir=False)
 rows = json.loads(next(converted.rglob("*.json")).read_text())
 print(
     json.dumps(

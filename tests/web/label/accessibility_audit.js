@@ -1,4 +1,4 @@
-/** Lists text that is hard to see, and controls that are named otherwise than they look. */
+/** Lists text that is hard to see or in no landmark, and controls that are named otherwise than they look. */
 () => {
   const found = [];
   const painter = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -42,6 +42,7 @@
       if (!named) found.push(`no name: ${name}`);
       if (label && !label.includes(shown)) found.push(`"${label}" for "${shown}": ${name}`);
     }
+    if (text && !element.closest("header, main, nav, dialog, .skip, [role=region], [role=alert]")) found.push(`in no landmark: ${name}`);
     if (element.matches("article[role], main main")) found.push(`role: ${name}`);
   }
   return found;

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +133,9 @@ def test_long_names_on_the_bar_give_way_to_short_ones(window: Window) -> None:
         "all => all.map(one => [one.innerText.length > 10, one.scrollWidth > one.clientWidth])"
     )
     assert found == [[False, False]] * 3 + [[True, True]] * 3
+    window.page.set_viewport_size({"width": 375, "height": 740})  # there they are scrolled to
+    widths = names.evaluate_all("all => all.map(one => one.clientWidth)")
+    assert min(widths[3:]) > 80
     window.press("z", "z", "z")
     window.wait_for_labels(**before)
 
@@ -432,6 +438,25 @@ def test_an_export_says_how_many_images_it_left_out(window: Window) -> None:
     window.wait_for_labels(**before)
 
 
+def test_looks_closely_at_an_image_even_if_it_is_lost(window: Window) -> None:
+    page = window.page
+    page.route("**/image/*", lambda route: route.fulfill(status=404))
+    page.route("**/thumb/*", lambda route: route.fulfill(status=404))
+    window.open("images/all")
+    page.locator(".inspector .lost", has_text="The file is gone").wait_for()
+    page.locator(".tile.gone").first.wait_for()
+    name = "getComputedStyle(document.querySelector('.tile.gone .lost'), '::before').content"
+    assert ".png" in page.evaluate(name)
+    window.press("v")
+    page.locator("dialog.look .lost", has_text="The file is gone").wait_for()
+    window.press("ArrowRight", "Escape")
+    page.wait_for_selector("dialog", state="detached")
+    window.press("v")
+    page.wait_for_selector("dialog.look[open]")
+    window.press("v")
+    page.wait_for_selector("dialog", state="detached")
+
+
 def test_help_lists_the_keys_and_turns_single_ones_off(window: Window) -> None:
     window.open("overview")
     window.press("?")
@@ -488,6 +513,12 @@ def test_every_screen_can_be_seen_and_heard(window: Window) -> None:
         for scheme in ("light", "dark"):
             window.page.emulate_media(color_scheme=scheme)
             assert window.page.evaluate(AUDIT) == [], (route, scheme)
+    window.open("images/unlabeled")
+    window.press("1")
+    window.says("Labeled 1 image as ash")
+    assert window.page.evaluate(AUDIT) == []
+    window.press("z")
+    window.says("Undone: ")
 
 
 @pytest.mark.slow
@@ -509,3 +540,69 @@ def test_a_refit_is_compared_and_kept_or_undone(window: Window) -> None:
     assert window.get("/api/overview")["version"] == 0
     window.press("z", "z")
     window.wait_for_labels(**before)
+
+
+def test_no_other_window_is_blamed_for_a_slow_change_of_the_model(window: Window) -> None:
+    window.open("overview")
+    before = window.get("/api/overview")
+    page, headers = window.page, {"Origin": window.address}
+    waiting = {"running": False, "waiting": True, "result": None}
+    page.route("**/api/refit", lambda route: route.fulfill(json={**before["refit"], **waiting}))
+
+    def slowly(route: Any) -> None:
+        """Change something, as a kept model does, and answer after the next look."""
+        content = {"kind": "add_class", "content": {"name": "kept"}}
+        done = page.request.post(f"{window.address}/api/actions", data=content, headers=headers)
+        time.sleep(3.5)
+        route.fulfill(json=done.json())
+
+    page.route("**/api/refit/keep", slowly)
+    window.open("refit")
+    page.evaluate(
+        """() => {
+          window.said = [];
+          const see = () => window.said.push(document.getElementById("toasts").textContent);
+          new MutationObserver(see).observe(document.getElementById("toasts"), { childList: true });
+        }"""
+    )
+    window.press("Enter", "Enter")
+    window.says("The new model is kept")
+    page.wait_for_timeout(3000)
+    said = page.evaluate("window.said.join()")
+    assert "Another window" not in said
+    assert "called" not in said  # the second key asked for nothing
+    window.press("z")
+    window.says("Undone: ")
+
+
+def _answer(body: str, route: Any) -> None:
+    route.fulfill(body=body, content_type="application/json")
+
+
+def test_words_above_bars_that_are_cut_do_not_cover_each_other(window: Window) -> None:
+    window.open("overview")
+    overview = window.get("/api/overview")
+    bins = 20
+    edges, known = [bin / bins for bin in range(bins + 1)], [1 / bins] * bins
+    for first, second in ((0, 1), (0, 2), (0, 9), (1, 3), (9, 11), (8, 19), (17, 19), (18, 19)):
+        pool = [0.02] * bins
+        pool[first], pool[second] = 0.4, 0.24
+        drawn = {"edges": edges, "known": known, "pool": pool, "threshold": 0.5}
+        answer = json.dumps({**overview, "histogram": drawn})
+        window.page.route("**/api/overview", partial(_answer, answer))
+        window.open("overview")
+        window.page.reload()
+        window.page.wait_for_selector("figure.scores")
+        texts = window.page.locator("figure.scores svg text").evaluate_all(
+            "all => all.map(one => one.getBoundingClientRect().toJSON())"
+        )
+        (frame,) = window.page.locator("figure.scores svg").evaluate_all(
+            "all => all.map(one => one.getBoundingClientRect().toJSON())"
+        )
+        for number, one in enumerate(texts):
+            assert frame["left"] <= one["left"] < one["right"] <= frame["right"], (first, second)
+            for other in texts[:number]:
+                apart = one["left"] >= other["right"] or other["left"] >= one["right"]
+                level = one["top"] >= other["bottom"] or other["top"] >= one["bottom"]
+                assert apart or level, (first, second, one, other)
+        window.page.unroute("**/api/overview")

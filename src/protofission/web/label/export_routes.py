@@ -106,6 +106,7 @@ def _export(desk: Desk, folder: Path, body: dict[str, Any]) -> dict[str, Any]:
         "name": done.path.name,
         "rows": done.images,
         "sentence": done.sentence(),
+        "notes": done.notes(),
         "number_left_out": len(done.left_out),
         "left_out": dict(list(done.left_out.items())[:MOST_LEFT_OUT]),
         "download": f"/api/export/{done.path.name}" if is_file else None,

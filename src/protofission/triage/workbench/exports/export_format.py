@@ -122,14 +122,19 @@ class Exported:
         parts = [f"{self.images:,} image{'s' * (self.images != 1)}: {printable(str(self.path))}."]
         for reason, number in Counter(self.left_out.values()).most_common(5):
             parts.append(f"Left out: {number:,} ({reason}).")
+        return " ".join([*parts, *self.notes()])
+
+    def notes(self) -> list[str]:
+        """What one must know to read the names and paths, a sentence each."""
+        notes = []
         if self.renamed:
-            parts.append(f"Renamed: {len(self.renamed):,}, listed in images.csv.")
+            notes.append(f"Renamed: {len(self.renamed):,}, listed in images.csv.")
         if self.escaped:
             few = "1 name has" if self.escaped == 1 else f"{self.escaped:,} names have"
-            parts.append(
+            notes.append(
                 f"{few} characters that a terminal or a spreadsheet would obey, and stand escaped; "
                 "a list has names as they are."
             )
         if self.root is not None:
-            parts.append(f"Paths are relative to {printable(str(self.root))}.")
-        return " ".join(parts)
+            notes.append(f"Paths are relative to {printable(str(self.root))}.")
+        return notes

@@ -1,6 +1,7 @@
 """Tasks for Label Studio, and the labeling configuration that they are for.
 
 The user's labels are annotations; accepted classes of the model are predictions, never annotations.
+Tasks and annotations are numbered from 1: the converter wants it; the server gives its own ids.
 Images are not copied: Label Studio serves them as local files, below the root of all images.
 """
 
@@ -37,7 +38,10 @@ def write(task: ExportTask) -> None:
     )
     names = {name: _choice(name) for name in task.images.class_names}
     stranger = _free_name(set(names.values()))
-    tasks = [_task(task, image, names, stranger) for image in task.images.images]
+    tasks = [
+        _task(task, number, image, names, stranger)
+        for number, image in enumerate(task.images.images, 1)
+    ]
     with (task.place / "tasks.json").open("w", encoding="ascii") as file:
         file.write(json.dumps(tasks, allow_nan=False))
     choices = "\n".join(
@@ -52,15 +56,15 @@ def write(task: ExportTask) -> None:
 
 
 def _task(
-    task: ExportTask, image: LabeledImage, names: dict[str, str], stranger: str
+    task: ExportTask, number: int, image: LabeledImage, names: dict[str, str], stranger: str
 ) -> dict[str, Any]:
     url = f"/data/local-files/?d={quote(os.fsencode(task.path_from_root(image)))}"
     cells = zip(EXPORT_COLUMNS, cells_of(image, image.path), strict=True)
     data = {k: _choice(v) if isinstance(v, str) else v for k, v in cells}
-    found: dict[str, Any] = {"data": {"image": url, **data}}
+    found: dict[str, Any] = {"id": number, "data": {"image": url, **data}}
     label = stranger if image.none_of_these else names.get(image.label or "")
     if label is not None and image.source != BY_MODEL:
-        found["annotations"] = [{"result": [_result(label)]}]
+        found["annotations"] = [{"id": number, "result": [_result(label)]}]
     if image.decision == DECISIONS[ACCEPT] and image.model_class in names:
         prediction: dict[str, Any] = {"result": [_result(names[image.model_class])]}
         if image.probability is not None:

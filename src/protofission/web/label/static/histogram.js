@@ -4,6 +4,8 @@ import { h, percent, svg } from "./dom.js";
 
 const WIDE = 640;
 const HIGH = 210;
+/** Two bars that are cut share one text if they begin nearer than this. */
+const APART = 80;
 
 function sentenceOf({ edges, known, pool, threshold }) {
   if (threshold === null || threshold === undefined) return "There is no threshold.";
@@ -38,14 +40,19 @@ export function drawHistogram(histogram) {
     const width = Math.max(1, x(edges[bin + 1]) - left - 1.5);
     const above = threshold === null || (edges[bin] + edges[bin + 1]) / 2 >= threshold;
     return [svg("rect", { class: above ? "above" : "below", x: left, y: y(share), width, height: HIGH - y(share) },
-      svg("title", {}, `${edges[bin].toFixed(2)} to ${edges[bin + 1].toFixed(2)}: ${percent(share)} of the pool, ${percent(known[bin])} of the known images`)),
-    share > most ? svg("text", { x: left + width / 2, y: 18, "text-anchor": bin < 2 ? "start" : "middle" }, `↑ ${percent(share)}`) : null];
+      svg("title", {}, `${edges[bin].toFixed(2)} to ${edges[bin + 1].toFixed(2)}: ${percent(share)} of the pool, ${percent(known[bin])} of the known images`))];
+  });
+  const cut = pool.flatMap((share, bin) => (share > most ? [{ words: percent(share), left: x(edges[bin]), right: x(edges[bin + 1]) }] : []));
+  const together = cut.length > 1 && cut.at(-1).left - cut[0].left < APART;
+  const cuts = (together ? [{ words: cut.map((one) => one.words).join(", "), left: cut[0].left, right: cut.at(-1).right }] : cut).map(({ words, left, right }) => {
+    const end = right > WIDE / 2;
+    return svg("text", { class: "cut", x: end ? right : left, y: 18, "text-anchor": end ? "end" : "start" }, `↑ ${words}`);
   });
   const line = known.flatMap((share, bin) => [[x(edges[bin]), y(share)], [x(edges[bin + 1]), y(share)]]);
   const right = threshold !== null && x(threshold) > WIDE / 2;
   return h("figure.scores", {},
     svg("svg", { viewBox: `-8 -6 ${WIDE + 16} ${HIGH + 56}`, role: "img", "aria-label": `Scores of the pool and of known images. ${sentence}` },
-      bars, svg("polyline", { class: "known", points: line.map((point) => point.map((value) => value.toFixed(1)).join(",")).join(" ") }),
+      bars, cuts, svg("polyline", { class: "known", points: line.map((point) => point.map((value) => value.toFixed(1)).join(",")).join(" ") }),
       svg("line", { class: "axis", x1: 0, x2: WIDE, y1: HIGH, y2: HIGH }),
       ticks(low, edges.at(-1)).map((value) => svg("text", { x: x(value), y: HIGH + 20, "text-anchor": x(value) < 9 ? "start" : x(value) > WIDE - 9 ? "end" : "middle" },
         String(Number(value.toFixed(3))))),

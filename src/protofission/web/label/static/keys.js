@@ -94,6 +94,7 @@ export function listenToKeys(act) {
     if (event.isComposing || event.altKey) return;
     const dialog = document.querySelector("dialog[open]:not(.look)");
     if (dialog || typing(event.target)) return;
+    if (event.key === "Escape" && document.querySelector("dialog[open]")) return; // the browser closes it
     let { key } = event;
     if (event.ctrlKey || event.metaKey) {
       if (key.toLowerCase() !== "z") return;

@@ -51,6 +51,7 @@ export class ExportScreen extends Screen {
       const left = Object.entries(made.left_out);
       const more = made.number_left_out - left.length;
       refill(this.result, h("p", {}, h("strong", {}, `${count(made.rows, "image")} written.`)), h("p.path", {}, made.path),
+        made.notes.map((note) => h("p.note", {}, note)),
         left.length ? h("details", {}, h("summary", {}, `${count(made.number_left_out, "image")} left out`), h("ul", {}, left.map(([file, reason]) => h("li", {}, `${file}: ${reason}`)), more ? h("li", {}, `and ${number(more)} more`) : null)) : null,
         made.download ? h("a.button.first", { href: made.download, download: made.name }, "Download") : null);
       toast(`Exported ${count(made.rows, "image")}.`);

@@ -81,17 +81,18 @@ export class RefitScreen extends Screen {
     }
   }
 
+  /** Once, however often the key is pressed until the server has answered. */
   async decide(path, sentence) {
+    if (this.deciding) return;
+    this.deciding = true;
     try {
-      const { overview } = await post(path, {});
-      store.done = [];
-      store.undone = [];
-      if (overview) store.takeOverview(overview);
-      else await store.loadOverview();
+      await store.change(path);
       toast(sentence);
       await this.look();
     } catch (error) {
       fail(error);
+    } finally {
+      this.deciding = false;
     }
   }
 

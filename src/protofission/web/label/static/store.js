@@ -176,6 +176,16 @@ class Store extends EventTarget {
     if (back && unsure.length) await this.loadRows(unsure, true);
   }
 
+  /** Change something that no undo of this page takes back in place: nobody else did it. */
+  change(path) {
+    return this.#enqueue(async () => {
+      const { overview } = await post(path);
+      this.done = [];
+      this.undone = [];
+      this.takeOverview(overview);
+    });
+  }
+
   /** Someone else changed something: forget what this page would take back, and read again. */
   async refresh() {
     this.done = [];

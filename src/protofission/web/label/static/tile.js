@@ -12,7 +12,7 @@ export function makeTile(id, place, total) {
   });
   return h("div.tile", { id, role: "option", "aria-posinset": place + 1, "aria-setsize": total, data: { place },
     "aria-label": "Loading", "aria-busy": "true" },
-    h("div.picture", {}, image, h("span.lost", {}), h("span.check", { "aria-hidden": "true" }, "✓")),
+    h("div.picture", {}, image, h("span.lost"), h("span.check", { "aria-hidden": "true" }, "✓")),
     h("div.caption", {}));
 }
 
@@ -74,6 +74,6 @@ export function fillTile(tile, row, record, { chosen, caption, settledBy, quick 
     : spoken(record));
   tile.title = record.name;
   tile.classList.toggle("answered", Boolean(settledBy?.(record)));
-  tile.querySelector(".lost").textContent = fileName(record.name);
+  tile.querySelector(".lost").dataset.name = fileName(record.name);
   tile.querySelector(".caption").replaceChildren(...lines.map(drawLine));
 }
