@@ -7,7 +7,7 @@ the study is in FOLDER/study.db. The score is the accuracy on test images of see
 best one is too good: report the chosen options with other seeds, as the last lines do.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import optuna
@@ -59,4 +59,7 @@ def main(folder: Path, trials: int) -> optuna.Study:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 20)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("trials", type=int, nargs="?", default=20)
+    main(**vars(parser.parse_args()))

@@ -49,6 +49,12 @@ def imported_rooms(path: Path) -> set[str]:
     return rooms - {"__version__"}
 
 
+def test_the_public_names_are_listed_before_they_are_used() -> None:
+    code = "import protofission; print(set(protofission.__all__) - set(dir(protofission)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_imports_point_one_way(project: Path) -> None:
     package = project / "src" / "protofission"
     seen = set()

@@ -60,6 +60,11 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"protofission.{_HOMES[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    """The names of the module with the public ones, so that shells complete those too."""
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "DISTANCE_SCORES",
     "METHODS",

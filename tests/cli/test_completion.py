@@ -7,11 +7,16 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from protofission.cli import DATA, app
+from protofission.cli import DATA, app, known_names
 from protofission.cli.shell_completion import Shell, completion_script, install_completion
+from protofission.data.datasets import DATASETS
+from protofission.data.readers.official_datasets import OFFICIAL_DATASETS
+from protofission.methods import METHODS
+from protofission.training.presets import PRESETS
 
 CASES = {
     "protofission fi": {"fit"},
@@ -20,6 +25,9 @@ CASES = {
     "protofission data fe": {"fetch"},
     "protofission suite table1 --tier f": {"features"},
     "protofission doctor --js": {"--json"},
+    "protofission train orc": {"orca", "orca+pf"},
+    "protofission methods orca --preset fix": {"fixmatch/cifar10", "fixmatch/cifar100"},
+    "protofission data fetch mn": {"mnist"},
     "protofission fit data --qual": {"--quality"},  # a folder has the name of a verb
     "protofission data check demo --js": {"--json"},
 }
@@ -159,3 +167,14 @@ def test_every_verb_is_in_every_script() -> None:
     for shell in ("bash", "zsh", "fish"):
         script = completion_script(app, shell)  # type: ignore[arg-type]
         assert [verb for verb in verbs if verb not in script] == []
+
+
+def test_the_names_that_are_completed_are_those_there_are() -> None:
+    there = {
+        known_names.KnownMethod: METHODS,
+        known_names.KnownPreset: PRESETS,
+        known_names.KnownDataSet: DATASETS,
+        known_names.KnownOfficialDataSet: OFFICIAL_DATASETS,
+    }
+    for known, names in there.items():
+        assert get_args(known) == tuple(names)

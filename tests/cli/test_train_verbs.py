@@ -213,3 +213,18 @@ def test_mlflow_has_the_numbers_and_options_of_a_run_that_was_resumed(
         (epoch.epoch, epoch.loss) for epoch in history
     ]
     assert len(client.search_runs([found.info.experiment_id])) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_an_mlflow_that_does_not_answer_is_refused_before_a_step(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow.tracking")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    out = tmp_path / "run"
+    done = call("train", "supervised", "--out", out, "--track", "mlflow", *QUICK)
+    assert done.code == 2
+    assert "MLflow cannot be written to" in done.err
+    assert not out.exists()

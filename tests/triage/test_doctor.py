@@ -114,6 +114,15 @@ def test_a_full_disk_and_a_large_cache_are_named(tmp_path: Path) -> None:
     assert "The cache has 100 GB" in large
 
 
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    facts = cache_facts(tmp_path / "file" / "cache")
+    assert not facts["writable"]
+    (found,) = storage_findings(facts, {"/": 10**12})
+    assert f"{tmp_path}/file/cache cannot be written" in found
+    assert "XDG_CACHE_HOME" in found
+
+
 def test_slow_rates_and_a_missing_engine_are_named() -> None:
     rates = [
         Rate("decoding", "images/s", 39.0, 100.0),

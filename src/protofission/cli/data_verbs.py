@@ -8,11 +8,14 @@ from typing import Any
 
 from protofission.cli.arguments import OptionalOut, OptionalPath, Set, Whole
 from protofission.cli.json_results import Json, gives_json
+from protofission.cli.known_names import DataSetName, OfficialDataSetName
 from protofission.core.errors import printable
 
 
 @gives_json("data fetch")
-def fetch(name: str, /, *, folder: OptionalPath = None, json: Json = False) -> dict[str, Any]:
+def fetch(
+    name: OfficialDataSetName, /, *, folder: OptionalPath = None, json: Json = False
+) -> dict[str, Any]:
     """Download a data set and verify it; goes on where it was interrupted.
 
     For example:
@@ -91,7 +94,7 @@ def split(
     name: str,
     /,
     *,
-    dataset: str = "digits",
+    dataset: DataSetName = "digits",
     folder: OptionalPath = None,
     set_: Set = (),
     out: OptionalOut = None,

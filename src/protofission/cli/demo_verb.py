@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from protofission import __version__
 from protofission.cli.arguments import Names, Out, Set, Whole, command_line, command_text, program
 from protofission.cli.json_results import Json, gives_json
+from protofission.cli.known_names import PresetName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +34,7 @@ def demo(
     seeds: Whole = 1,
     first_seed: Whole = 0,
     methods: DemoMethods = (),
-    preset: str = "digits",
+    preset: PresetName = "digits",
     set_: Set = (),
     json: Json = False,
 ) -> dict[str, Any]:

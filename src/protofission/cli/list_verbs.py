@@ -7,6 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from protofission.cli.json_results import Json, gives_json
+from protofission.cli.known_names import MethodName, PresetName
 
 if TYPE_CHECKING:
     from protofission.methods import Method
@@ -36,7 +37,7 @@ def presets(*, json: Json = False) -> dict[str, Any]:
 
 @gives_json("methods", quiet=True)
 def methods(
-    name: str | None = None, /, *, preset: str = "digits", json: Json = False
+    name: MethodName | None = None, /, *, preset: PresetName = "digits", json: Json = False
 ) -> dict[str, Any]:
     """List the methods, or all options of one with their values.
 

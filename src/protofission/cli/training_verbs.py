@@ -16,13 +16,13 @@ from protofission.cli.arguments import (
     On,
     OptionalOut,
     OptionalPath,
-    OptionalText,
     OptionalTracker,
     Out,
     Set,
     Whole,
 )
 from protofission.cli.json_results import Json, gives_json
+from protofission.cli.known_names import MethodName, OptionalPreset, PresetName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,10 +62,10 @@ class RunOptions:
 
 @gives_json("train")
 def train(
-    method: str,
+    method: MethodName,
     /,
     *,
-    preset: OptionalText = None,
+    preset: OptionalPreset = None,
     store: OptionalPath = None,
     run_options: RunOptions,
     json: Json = False,
@@ -105,7 +105,7 @@ def train(
 
 @gives_json("pretrain")
 def pretrain(
-    *, preset: str = "cpu/cifar10", run_options: RunOptions, json: Json = False
+    *, preset: PresetName = "cpu/cifar10", run_options: RunOptions, json: Json = False
 ) -> dict[str, Any]:
     """Pretrain a backbone by SimCLR, without labels; labels only measure its accuracy.
 

@@ -17,13 +17,21 @@ def import_optional(module: str, extra: str, user: str) -> Any:
         user: what needs it, as a sentence begins with it.
 
     Raises:
-        InputError: it is not installed; the sentence has the `pip install` for it.
+        InputError: it is not installed, or does not fit others; the sentence has the
+            `pip install` for it.
     """
     try:
         with deferred_signals():  # an import that is interrupted may call itself a failed one
             return import_module(module)
-    except ImportError:
-        raise _missing(module, extra, user) from None
+    except Exception as error:  # torchvision of another torch raises RuntimeError
+        name = module.partition(".")[0]
+        if isinstance(error, ImportError) and find_spec(name) is None:
+            raise _missing(module, extra, user) from None
+        raise InputError(
+            f"{user} needs {name}, which is here and cannot be imported "
+            f"({type(error).__name__}: {error}): install versions and builds that belong together "
+            f'(torchvision and torch from one index), or pip install "protofission[{extra}]".'
+        ) from None
 
 
 def check_optional(module: str, extra: str, user: str) -> None:

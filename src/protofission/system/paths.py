@@ -1,4 +1,4 @@
-"""Paths as a caller gives them."""
+"""Paths as a caller gives them, and what is there of them."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ def paths_of(given: Path | str | Iterable[Path | str]) -> list[Path]:
     """Expand one path or several, as `path_of`."""
     several = [given] if isinstance(given, Path | str) else given
     return [path_of(each) for each in several]
+
+
+def nearest_there(path: Path) -> Path:
+    """A path, or its nearest parent that is there."""
+    return next(place for place in (path, *path.parents) if place.exists())

@@ -22,11 +22,13 @@ def deferred_signals() -> Iterator[None]:
         number: signal.signal(number, lambda number, _: received.append(number)) or signal.SIG_DFL
         for number in (signal.SIGINT, signal.SIGTERM)
     }
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a new process inherits it
+    set_mask = getattr(signal, "pthread_sigmask", None)  # Windows lacks it
+    mask = set_mask and set_mask(signal.SIG_BLOCK, [signal.SIGINT])  # a new process inherits it
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if set_mask:
+            set_mask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
         if received:

@@ -35,6 +35,7 @@ class MlflowTracker:
         self._folder, self._run = folder, ""
         try:
             self._client: Any = tracking.MlflowClient()
+            self._client.get_experiment_by_name(EXPERIMENT)  # refused before a step, if at all
         except Exception as error:  # MLflow raises what its parts raise
             raise _refusal(error) from None
 
@@ -53,8 +54,11 @@ class MlflowTracker:
 
     def finish(self) -> None:
         """Call the run finished."""
-        if self._run:
-            self._client.set_terminated(self._run)
+        try:
+            if self._run:
+                self._client.set_terminated(self._run)
+        except Exception as error:
+            raise _refusal(error) from None
 
     def _metrics(self, epoch: Epoch) -> list[Any]:
         now, metric = round(time.time() * 1000), self._entities.Metric

@@ -32,6 +32,7 @@ from protofission.core.threads import one_thread
 from protofission.data.readers.decode import Decoding, decode
 from protofission.data.readers.official_datasets import cache_home
 from protofission.models.encoders.efficientnet import EfficientNetLite
+from protofission.system.paths import nearest_there
 from protofission.system.processors import processors
 
 LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -249,25 +250,25 @@ def thread_findings(threads: Mapping[str, Any]) -> list[str]:
 
 
 def cache_facts(folder: Path) -> dict[str, Any]:
-    """Size of the cache of decoded images, data sets and models."""
+    """Size of the cache of decoded images, data sets and models, and whether it can be written."""
     files = size = 0
     for parent, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
                 size += os.lstat(os.path.join(parent, name)).st_size
                 files += 1
-    return {"folder": str(folder), "files": files, "bytes": size}
+    there = nearest_there(folder)
+    writable = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    return {"folder": str(folder), "files": files, "bytes": size, "writable": writable}
 
 
 def free_bytes(folder: Path) -> int:
     """Bytes that are free on the disk of a folder, or of its nearest parent that is there."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
+    return shutil.disk_usage(nearest_there(folder)).free
 
 
 def storage_findings(cache: Mapping[str, Any], disk: Mapping[str, int]) -> list[str]:
-    """Disks that are nearly full, and a large cache."""
+    """Disks that are nearly full, and a cache that is large or cannot be written."""
     found = [
         f"{folder} has {free / 1e9:.1f} GB free: make room, or work elsewhere."
         for folder, free in disk.items()
@@ -277,6 +278,11 @@ def storage_findings(cache: Mapping[str, Any], disk: Mapping[str, int]) -> list[
         found.append(
             f"The cache has {cache['bytes'] / 1e9:.0f} GB: {cache['folder']} may be deleted; what "
             "is needed is made or downloaded again."
+        )
+    if not cache["writable"]:
+        found.append(
+            f"The cache {cache['folder']} cannot be written, and fit and embed keep images there: "
+            "set XDG_CACHE_HOME to the full path of another folder."
         )
     return found
 
