@@ -112,8 +112,6 @@ class FoldEnsemble(CalibratedModel):
     centers: Tensor
     scales: Tensor
     label_scores: Tensor
-    label_folds: Tensor
-    """The fold of each label score."""
 
     def __init__(
         self,
@@ -136,8 +134,6 @@ class FoldEnsemble(CalibratedModel):
         self.register_buffer("centers", torch.zeros(len(models)))
         self.register_buffer("scales", torch.ones(len(models)))
         self.register_buffer("label_scores", torch.zeros(sum(self.fold_sizes)))
-        folds = torch.arange(len(models)).repeat_interleave(torch.tensor(self.fold_sizes))
-        self.register_buffer("label_folds", folds, persistent=False)
         self.eval().requires_grad_(False)
 
     def rank_among(self, ranked: FoldScores) -> None:
@@ -202,7 +198,11 @@ class FoldEnsemble(CalibratedModel):
 
     def id_scores(self, scores: Tensor) -> Tensor:
         """(N,) in (0, 1), of (N, K) scores: `FoldScores.id_scores`."""
-        ranks = (self.label_scores <= scores[:, self.label_folds]).sum(1).to(scores.dtype)
+        ranks = torch.zeros_like(scores[:, 0])
+        parts = torch.split(self.label_scores, list(self.fold_sizes))
+        for fold, own in enumerate(parts):
+            if len(own):
+                ranks = ranks + (own <= scores[:, fold, None]).sum(1).to(scores.dtype)
         t = ((scores - self.centers) / self.scales).clamp(-FARTHEST, FARTHEST)
         t = row_sums(t) / t.shape[1]
         return (ranks + 0.5 + HALF_WIDTH * t / (1 + t.abs())) / (sum(self.fold_sizes) + 1)
