@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import cast
 
 import torch
@@ -54,18 +53,20 @@ class UnitCenters(nn.Module):
     matrix: Tensor
     offset: Tensor
     centers: Tensor
-    places: Tensor
-    """(groups, most centers of a group): those of each group; -1 beyond those that it has."""
+    groups: Tensor
+    slots: Tensor
+    """The group of each center, and its place there."""
 
     def __init__(self, sizes: CenterSizes) -> None:
         super().__init__()
         self.sizes = sizes
         for name, shape in sizes.shapes().items():
             self.register_buffer(name, torch.ones(shape))
-        ends = accumulate(sizes.counts)
-        places = [torch.arange(end - n, end) for end, n in zip(ends, sizes.counts, strict=True)]
-        padded = nn.utils.rnn.pad_sequence(places, batch_first=True, padding_value=-1)
-        self.register_buffer("places", padded, persistent=False)
+        counts = torch.tensor(sizes.counts)
+        groups = torch.arange(len(counts)).repeat_interleave(counts)
+        slots = torch.arange(len(groups)) - (counts.cumsum(0) - counts)[groups]
+        self.register_buffer("groups", groups, persistent=False)
+        self.register_buffer("slots", slots, persistent=False)
 
     @staticmethod
     def of(space: UnitMap, centers: Sequence[Tensor]) -> UnitCenters:
@@ -91,7 +92,10 @@ class UnitCenters(nn.Module):
 
     def by_group(self, features: Tensor) -> Tensor:
         """(N, groups, most centers of a group) cosines; OUTSIDE beyond those that a group has."""
-        return torch.where(self.places < 0, OUTSIDE, self(features)[:, self.places])
+        shape = len(features), len(self.sizes.counts), max(self.sizes.counts)
+        found = features.new_full(shape, OUTSIDE)
+        found[:, self.groups, self.slots] = self(features)
+        return found
 
 
 class FoldEnsemble(CalibratedModel):
