@@ -1,5 +1,7 @@
 """What an exported model says of image files: python onnx_without_torch.py model.onnx FILE ..."""
 
+# For files of 8 bits a channel: convert("RGB") cuts 16-bit gray off, which predict scales.
+
 import json
 import sys
 

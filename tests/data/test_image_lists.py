@@ -108,7 +108,7 @@ def test_a_byte_order_mark_and_foreign_bytes_are_borne(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "no column 'path'"),
+        ("", "is empty: give a header"),
         ("path,label\n", "lists no image"),
         ("path,label\n,cat\n", "Row 1 of .* has no path"),
         ("path,label\na.png,cat,dog\n", "Line 2 of .* has more fields than the header"),

@@ -90,7 +90,24 @@ def test_a_model_a_triage_and_a_page_come_out(tmp_path, call):
     assert max(map(len, card.out.splitlines())) <= 80 + len(str(tmp_path))
     again = call("fit", labeled, pool, "--out", model, *ENCODER)
     assert (again.code, again.out) == (2, "")
-    assert "is there already" in again.err
+    assert f"{model} is there already, a finished model: name a new folder" in again.err
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").touch()
+    other = call("fit", labeled, pool, "--out", tmp_path / "mine", *ENCODER)
+    assert (other.code, other.out) == (2, "")
+    assert "is there already, and is no model: name a new folder" in other.err
+
+
+def test_too_few_labels_reject_nothing_and_nothing_is_said_of_what_is_rejected(
+    tmp_path, call, brief
+):
+    labeled, pool = digit_folders(tmp_path, labels=4)
+    said = call("fit", labeled, pool, "--out", tmp_path / "model", *brief)
+    assert said.code == 0, said.err
+    assert "12 labels cannot set a threshold" in said.out
+    assert "No image is rejected, so new classes were not looked for." in said.out
+    assert "rejected images" not in said.out
+    assert "were not looked for" in (tmp_path / "model" / "triage.html").read_text()
 
 
 def is_finished_store(folder):

@@ -28,6 +28,7 @@ from protofission.system.processors import processors
 from protofission.training.embed import Images, ViewCounts, embed
 from protofission.training.encoder_choice import choose_encoder
 from protofission.triage.bundle import Bundle
+from protofission.triage.bundle_files import MANIFEST
 from protofission.triage.calibrated_model import DECISIONS
 from protofission.triage.fit_data import FitData, load_fit_data
 from protofission.triage.fit_files import (
@@ -129,13 +130,18 @@ def fit(
 
 def _check_place(out: Path, *images: Path) -> None:
     """Refuse a folder for the model that is in use, or lies among the images."""
+    place = printable(str(out))
+    require(
+        not (out / MANIFEST).is_file(),
+        f"{place} is there already, a finished model: name a new folder for another one.",
+    )
     require(
         not out.exists() or (out.is_dir() and not any(out.iterdir())),
-        f"{printable(str(out))} is there already: name a new folder for the model.",
+        f"{place} is there already, and is no model: name a new folder.",
     )
     for folder in images:
         inside = folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
-        require(not inside, f"{printable(str(out))} lies among the images: name one elsewhere.")
+        require(not inside, f"{place} lies among the images: name one elsewhere.")
 
 
 @contextmanager
@@ -172,7 +178,7 @@ def sentences(fitted: FitResult, options: FitOptions) -> list[str]:
     counts = ", ".join(f"{d} {n:,}" for d, n in zip(DECISIONS, decided, strict=True) if n)
     found = [fitted.guard.sentence(), fitted.promise(), fitted.strangers.sentence()]
     if fitted.novel is not None:
-        found.append(cluster_sentence(fitted.novel))
+        found.append(cluster_sentence(fitted.novel, fitted.pool))
     clusters = fitted.calibrated_model.num_clusters
     if options.discover != "auto" and clusters < options.discover:
         found.append(f"The rejected images give {clusters} clusters, not {options.discover}.")

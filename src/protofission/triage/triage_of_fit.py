@@ -9,7 +9,7 @@ import numpy as np
 from protofission.core.array_types import Ints
 from protofission.core.cluster_numbers import ClusterNumber
 from protofission.core.number_words import percent
-from protofission.triage.calibrated_model import subclass_use
+from protofission.triage.calibrated_model import ACCEPT, Verdicts, subclass_use
 from protofission.triage.fit_data import FitData
 from protofission.triage.fit_model import FitResult
 from protofission.triage.label_verdicts import judge_labels
@@ -82,8 +82,10 @@ def subclass_sentences(use: Ints, names: Sequence[str]) -> list[str]:
     return lines
 
 
-def cluster_sentence(counted: ClusterNumber) -> str:
+def cluster_sentence(counted: ClusterNumber, pool: Verdicts) -> str:
     """The estimated number of clusters of the rejected images as a sentence."""
+    if bool((pool.decisions == ACCEPT).all()):
+        return "No image is rejected, so new classes were not looked for."
     if not counted.number:
         return "Nothing among the rejected images looks new."
     return (
@@ -105,5 +107,5 @@ def _facts(fitted: FitResult) -> list[tuple[str, str]]:
         ),
     ]
     if fitted.novel is not None:
-        facts.append(("How many new", cluster_sentence(fitted.novel)))
+        facts.append(("How many new", cluster_sentence(fitted.novel, fitted.pool)))
     return facts

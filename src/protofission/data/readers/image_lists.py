@@ -136,6 +136,7 @@ def _text(path: Path, column: str, value: object) -> str | None:
 
 
 def _check_columns(path: Path, names: Sequence[str], path_column: str, label_column: str) -> None:
+    require(len(names) > 0, f"{path} is empty: give a header, and a row for each image.")
     require(
         path_column in names,
         f"{path} has no column {path_column!r} in its header, but {', '.join(map(repr, names))}: "
