@@ -94,8 +94,9 @@ def products(rows: Tensor, others: Tensor) -> Tensor:
     """(N, M) products of (N, D) rows with (M, D) others, or K times as many; no gradients."""
     if not _rounds():
         return exact_products(rows, others)
+    product = torch.bmm if rows.ndim == 3 else torch.mm  # matmul would take four more steps
     with all_threads():
-        return rows @ others.mT
+        return product(rows, others.mT)
 
 
 class _Cosines(torch.autograd.Function):
