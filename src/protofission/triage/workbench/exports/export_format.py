@@ -125,7 +125,7 @@ class Exported:
         return " ".join([*parts, *self.notes()])
 
     def notes(self) -> list[str]:
-        """What one must know to read the names and paths, a sentence each."""
+        """Notes for who reads the names and paths, a sentence each."""
         notes = []
         if self.renamed:
             notes.append(f"Renamed: {len(self.renamed):,}, listed in images.csv.")
