@@ -35,6 +35,8 @@ TITLES = {
     "cluster_accuracy": "accuracy of k-means",
     "fpr95": "FPR95",
 }
+AXES = {"merged": "{} merged"}
+"""Heads of columns along an axis; by default that is the share of strangers, r."""
 FRACTIONS = ("auc", "effective", "sub_nmi", "cluster_nmi", "nmi_gain")
 
 
@@ -147,8 +149,10 @@ def table(name: str, panel: str, quantities: list[str]) -> str:
                 rows.setdefault((title,), {})[f"{entry['x']:g}"] = entry
         else:
             rows.setdefault((title,), {})[entry["quantity"]] = entry
-    columns = sorted({c for row in rows.values() for c in row}) if several else quantities
-    heads = [f"r = {c}" for c in columns] if several else [TITLES[c] for c in columns]
+    found = {column for row in rows.values() for column in row}
+    columns = sorted(found, key=float) if several else quantities
+    axis = AXES.get(name, "r = {}")
+    heads = [axis.format(c) for c in columns] if several else [TITLES[c] for c in columns]
     lines = [f"|  | n | {' | '.join(heads)} |", f"|---|---|{'---|' * len(heads)}"]
     for (title,), cells in rows.items():
         shown = [
