@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
@@ -119,7 +119,7 @@ def test_what_is_no_http_gets_a_sentence_and_the_server_stays_silent() -> None:
             assert head.startswith(b"HTTP/1.1 400")
             assert json.loads(body)["error"].endswith(".")
         two = b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n"
-        assert exchange(port, two).startswith(b"HTTP/1.1 400")
+        assert exchange(port, two).startswith(b"HTTP/1.1 403")
         upgrade = b"Connection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
         found = exchange(port, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + upgrade)
         assert found.startswith(b"HTTP/1.1 200")
@@ -127,6 +127,60 @@ def test_what_is_no_http_gets_a_sentence_and_the_server_stays_silent() -> None:
         process.kill()
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+ASKED = b"GET /?0.3 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POSTED = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+PIECES = POSTED + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
+
+
+def statuses(found: bytes) -> list[int]:
+    """The status of each answer, of those whose body is the usual one or an error."""
+    return [int(part[:3]) for part in found.split(b"HTTP/1.1 ")[1:]]
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        (ASKED + b"\x16\x03\x01\r\n\r\n", [200]),  # answered before the broken one ends it
+        (ASKED * 3 + b"GET /\xff HTTP/1.1\r\n\r\n" + ASKED, [200] * 3),
+        (PIECES + b"z\r\n", [400]),
+        (POSTED + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", [400]),
+        (POSTED + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\naa", [400]),
+        (POSTED + b"Transfer-Encoding: gzip\r\n\r\na", [400]),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nA: b\0c\r\n\r\n", [400]),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nA : b\r\n\r\n", [400]),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", [400]),
+        (b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", [400]),
+        (POSTED + b"Connection: upgrade\r\nUpgrade: h2c\r\n\r\n" + ASKED, [200]),
+        (PIECES + b"0\r\nHost: evil\r\n\r\n" + POSTED + b"Connection: close\r\n\r\n", [200] * 2),
+        (PIECES + b"0\r\n" + b"A: b\r\n" * 2**15, [400]),
+    ],
+)
+def test_broken_requests_are_told_from_the_whole_ones_before_them(
+    content: bytes, wanted: list[int]
+) -> None:
+    with running() as (process, port):
+        found = exchange(port, content)
+        assert statuses(found) == wanted, found
+        assert found.count(b"\r\n\r\ndone") + found.count(b"done\r\n0\r\n") == wanted.count(200)
+        assert get(port) == b"done"
+        process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_a_head_in_many_pieces_is_bounded_too() -> None:
+    with running() as (_, port), socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        sent = 0
+        with suppress(OSError):
+            while sent < 2**22:
+                sent += raw.send(b"a" * 1000)
+                time.sleep(0.001)
+        assert sent < 2**20
+        with suppress(OSError):
+            assert raw.recv(65536).startswith(b"HTTP/1.1 400")
 
 
 def test_a_connection_that_sends_no_whole_head_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

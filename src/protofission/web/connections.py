@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from protofission.web.asgi import error_content
 
@@ -23,11 +22,23 @@ quiet = logging.getLogger("protofission.web.connections")
 quiet.setLevel(logging.ERROR)  # a stranger's broken request is told to the stranger
 
 
-class BoundedConnection(H11Protocol):
+class LargeHeadError(Exception):
+    """The head of a request has too many bytes."""
+
+
+class BoundedConnection(HttpToolsProtocol):
     """A connection that no client can hold open by sending nothing."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _refused = False
+    _in_head = True
+    """Whether the next byte is of a head, or before it."""
+    _in_body = False
+    """Whether the next byte is of a body."""
+    _head_bytes = 0
+    """Bytes of the address and of all headers of a request."""
+    _unfinished_bytes = 0
+    """Bytes of a head that is not whole."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, and wait for a head."""
@@ -42,22 +53,52 @@ class BoundedConnection(H11Protocol):
         """Take some bytes of a head or a body."""
         if self._refused:
             return
-        super().data_received(data)
-        if self._refused:
+        self._unfinished_bytes += len(data)
+        super().data_received(data)  # which sets them to 0 where a head ends
+        if self._refused or not self._in_head:
             return
-        if self.conn.their_state is not h11.IDLE:
-            self._stop_waiting()
-        elif self.timeout_keep_alive_task is None:  # a head has begun, and is not whole
+        if self._unfinished_bytes > MOST_HEAD_BYTES:
+            self.send_400_response("")
+        elif self._answered():
             self._await_head()
+
+    def on_message_begin(self) -> None:
+        """Begin the head of a request."""
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the address."""
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; what follows a body in pieces is none."""
+        self._count_head(len(name) + len(value))
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer a request."""
+        super().on_headers_complete()
+        self._in_head, self._in_body, self._unfinished_bytes = False, True, 0
+        self._stop_waiting()
+        if self.parser.should_upgrade():  # what follows is no HTTP
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        """End the body of a request."""
+        self._in_head, self._in_body, self._unfinished_bytes = True, False, 0
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Await the next head; what is left of a body that nobody reads has as long."""
         super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+        if self._in_body and self._answered() and not self.transport.is_closing():
             self.loop.call_later(HEAD_TIME, self._close_unread, self.cycle)
 
     def _close_unread(self, cycle: object) -> None:
-        if self.cycle is cycle and self.conn.their_state is h11.SEND_BODY:
+        if self.cycle is cycle and self._in_body:
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -67,27 +108,40 @@ class BoundedConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or has a huge head; where an answer has begun, just close."""
+        self._refused = True
+        self._stop_waiting()
+        if not self._answered() and not self._in_body:  # the broken one came behind this request
+            self.cycle.keep_alive = False
+            return
+        if self._in_body:
+            begun = self.cycle.response_started
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if begun:
+                self.transport.close()
+                return
         content = error_content(
             "This is no HTTP request that the server can read, or its head is larger than "
             f"{MOST_HEAD_BYTES:,} bytes."
         )
-        headers = [
-            ("content-type", "application/json"),
-            ("content-length", str(len(content))),
-            ("x-content-type-options", "nosniff"),
-            ("connection", "close"),
-        ]
-        try:
-            start = h11.Response(status_code=400, headers=headers, reason="Bad Request")
-            for event in (start, h11.Data(data=content), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-            self.transport.write_eof()
-        except (h11.LocalProtocolError, OSError):
-            self.transport.close()
+        self.transport.write(
+            b"%scontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"x-content-type-options: nosniff\r\nconnection: close\r\n\r\n%s"
+            % (STATUS_LINE[400], len(content), content)
+        )
         # To close with bytes unread would reset the connection, and the answer be lost.
-        self._refused = True
-        self._stop_waiting()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
         self.loop.call_later(LINGER_TIME, self.transport.close)
+
+    def _answered(self) -> bool:
+        """Whether every request that has come is answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _count_head(self, number: int) -> None:
+        self._head_bytes += number
+        if self._head_bytes > MOST_HEAD_BYTES:
+            raise LargeHeadError
 
     def _await_head(self) -> None:
         if self._head_timer is None:

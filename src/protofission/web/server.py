@@ -97,7 +97,7 @@ def run_server(
         grace: most seconds that requests in flight take.
     """
     uvicorn = import_optional("uvicorn", "web", "A server")
-    from protofission.web.connections import MOST_HEAD_BYTES, BoundedConnection
+    from protofission.web.connections import BoundedConnection
 
     class Stoppable(uvicorn.Server):  # type: ignore[misc, name-defined]
         async def startup(self, sockets: Any = None) -> None:
@@ -124,7 +124,6 @@ def run_server(
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=math.ceil(grace),
-        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
     )
     try:
         Stoppable(config).run(sockets=[listener])

@@ -43,7 +43,7 @@ def label(
         browser: open one, if there is one.
         say: prints a line.
     """
-    for library in ("fastapi", "uvicorn"):
+    for library in ("fastapi", "httptools", "uvicorn"):
         import_optional(library, "web", "The workbench")
     listener = bind(host, port, allow_remote=allow_remote)
     try:

@@ -35,7 +35,7 @@ def serve(
         allow_download: get the encoder from the hub, if it is not on this machine.
         say: called with sentences for the person who starts it.
     """
-    for module in ("uvicorn", "starlette", "fastapi", "python_multipart"):
+    for module in ("uvicorn", "httptools", "starlette", "fastapi", "python_multipart"):
         import_optional(module, "web", "protofission serve")
     for name in names:
         plain = name.isascii() and name.isprintable() and not set(name) & set(" /:@[]")
