@@ -1,4 +1,4 @@
-"""The queue of two stages: bounded, shared by its threads, and nothing in it is lost."""
+"""The queue of three stages: bounded, shared by its threads, and nothing in it is lost."""
 
 import random
 import threading
@@ -11,15 +11,21 @@ PATIENCE = 20.0
 
 
 class Stages:
-    """Notes what is begun and finished; each beginning is held until it is let go."""
+    """Notes what is done in each stage; each beginning is held until it is let go."""
 
     def __init__(self, held: bool = False) -> None:
+        self.prepared: list[list[int]] = []
         self.begun: list[list[int]] = []
         self.finished: list[list[int]] = []
         self.held, self._go, self._came = held, threading.Semaphore(0), threading.Semaphore(0)
 
-    def begin(self, items: Sequence[int]) -> list[str]:
-        self.begun.append(list(items))
+    def prepare(self, items: Sequence[int]) -> list[float]:
+        self.prepared.append(list(items))
+        return [item + 0.5 for item in items]
+
+    def begin(self, prepared: Sequence[float]) -> list[str]:
+        items = [int(item - 0.5) for item in prepared]
+        self.begun.append(items)
         self._came.release()
         assert not self.held or self._go.acquire(timeout=PATIENCE)
         return [f"<{item}>" for item in items]
@@ -39,8 +45,9 @@ class Stages:
 
 def queue_of(
     stages: Stages, most: int = 4, places: int = 10, threads: int = 1
-) -> BatchQueue[int, str]:
-    return BatchQueue(stages.begin, stages.finish, most=most, places=places, threads=threads)
+) -> BatchQueue[int, float, str]:
+    three = stages.prepare, stages.begin, stages.finish
+    return BatchQueue(*three, most=most, places=places, threads=threads)
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -57,6 +64,7 @@ def test_what_waits_is_begun_by_shares_of_which_one_is_left() -> None:
     stages.wait_for_beginnings()  # one thread is busy
     assert queue.put(range(1, 10))
     stages.wait_for_beginnings()
+    assert stages.prepared == [[0], [1, 2, 3, 4, 5], [6, 7], [8]]  # then the most are prepared
     assert stages.begun == [[0], [1, 2, 3]]
     stages.let_go(20)
     queue.stop()
@@ -95,6 +103,7 @@ def test_no_stage_gets_more_than_the_most() -> None:
     assert queue.put(range(1, 50))
     stages.let_go(100)
     queue.stop()
+    assert max(map(len, stages.prepared)) == 3
     assert max(map(len, stages.begun)) == 3
     assert max(map(len, stages.finished)) == 3
     assert [item for some in stages.finished for item in some] == list(range(50))
@@ -118,15 +127,19 @@ def test_many_threads_and_callers_lose_nothing_and_repeat_nothing() -> None:
     finished: list[int] = []
     done = threading.Semaphore(0)
 
-    def begin(items: Sequence[int]) -> list[int]:
-        time.sleep(random.random() / 2000)
+    def prepare(items: Sequence[int]) -> list[int]:
+        time.sleep(random.random() / 4000)
         return [-item for item in items]
+
+    def begin(prepared: Sequence[int]) -> list[int]:
+        time.sleep(random.random() / 2000)
+        return list(prepared)
 
     def finish(begun: Sequence[int]) -> None:
         finished.extend(-item for item in begun)
         done.release(len(begun))
 
-    queue = BatchQueue(begin, finish, most=5, places=1000, threads=3)
+    queue = BatchQueue(prepare, begin, finish, most=5, places=1000, threads=3)
 
     def ask(first: int) -> None:
         for number in range(100):
@@ -141,6 +154,47 @@ def test_many_threads_and_callers_lose_nothing_and_repeat_nothing() -> None:
         assert not caller.is_alive()
     queue.stop()
     assert sorted(finished) == [1000 * caller + n for caller in range(8) for n in range(100)]
+
+
+def test_what_takes_long_to_prepare_is_shared_by_the_threads() -> None:
+    met = threading.Barrier(2, timeout=PATIENCE)
+    finished: list[int] = []
+
+    def prepare(items: Sequence[int]) -> Sequence[int]:
+        if met.n_waiting or len(finished) == 0:
+            met.wait()  # ends only if two threads prepare at a time
+        return items
+
+    queue = BatchQueue(prepare, lambda items: items, finished.extend, most=8, places=9, threads=2)
+    assert queue.put([1, 2])
+    queue.stop()
+    assert sorted(finished) == [1, 2]
+
+
+def test_a_stage_may_leave_some_out() -> None:
+    stages = Stages()
+    prepare: Callable[[Sequence[int]], list[float]] = lambda items: [  # noqa: E731
+        item + 0.5 for item in items if item % 3
+    ]
+    begin: Callable[[Sequence[float]], list[str]] = lambda prepared: stages.begin(  # noqa: E731
+        [item for item in prepared if item % 2 != 0.5]
+    )
+    queue = BatchQueue(prepare, begin, stages.finish, most=4, places=20, threads=2)
+    assert queue.put(range(20))
+    wait_until(lambda: sum(map(len, stages.finished)) == 7)
+    assert queue.put([25])  # what was left out is no more under way
+    wait_until(lambda: sum(map(len, stages.finished)) == 8)
+    queue.stop()
+    assert sorted(item for some in stages.finished for item in some) == [
+        1,
+        5,
+        7,
+        11,
+        13,
+        17,
+        19,
+        25,
+    ]
 
 
 def test_places_are_bounded_and_come_back() -> None:

@@ -40,6 +40,14 @@ class WaitingImage:
 
 
 @dataclass(frozen=True)
+class DecodedImage:
+    """The pixels of an image, or the row or the error of one that has none."""
+
+    waiting: WaitingImage
+    found: NDArray[np.uint8] | Row | Exception
+
+
+@dataclass(frozen=True)
 class EncodedImage:
     """The (1, D) features of an image, or the row or the error of one that has none."""
 
@@ -61,7 +69,8 @@ class PredictionService:
         )
         threads = options.threads or processors()
         self._parsers = ThreadPoolExecutor(threads, "parse")
-        self._queue: BatchQueue[WaitingImage, EncodedImage] = BatchQueue(
+        self._queue: BatchQueue[WaitingImage, DecodedImage, EncodedImage] = BatchQueue(
+            self._decode,
             self._encode,
             self._answer,
             most=options.batch or max(LEAST_BATCH, predictor.encoder.chunk),
@@ -142,11 +151,25 @@ class PredictionService:
         self._parsers.shutdown()
         self._queue.stop()
 
-    def _encode(self, batch: Sequence[WaitingImage]) -> list[EncodedImage]:
-        """Decode and encode the images that somebody still waits for."""
-        batch = [one for one in batch if not one.row.cancelled()]
-        decoded = [self._decode(one.image) for one in batch]
-        pixels = [found for found in decoded if isinstance(found, np.ndarray)]
+    def _decode(self, batch: Sequence[WaitingImage]) -> list[DecodedImage]:
+        """Decode the images that somebody still waits for."""
+        return [DecodedImage(one, self._pixels(one)) for one in batch]
+
+    def _pixels(self, one: WaitingImage) -> NDArray[np.uint8] | Row | Exception:
+        image = one.image
+        if one.row.cancelled() or image.error:
+            return Row(image.name, error=image.error)
+        try:
+            return decode(image.content, self._decoding)
+        except RefusedError as refusal:
+            return Row(image.name, error=str(refusal))
+        except Exception as error:  # the next image may do better
+            return error
+
+    def _encode(self, batch: Sequence[DecodedImage]) -> list[EncodedImage]:
+        """Encode the images that somebody still waits for."""
+        batch = [one for one in batch if not one.waiting.row.cancelled()]
+        pixels = [one.found for one in batch if isinstance(one.found, np.ndarray)]
         encoded: Iterator[Tensor | Exception] = iter(())
         if pixels:
             self._metrics.count_batch(len(pixels))
@@ -155,19 +178,11 @@ class PredictionService:
             except Exception as error:  # the next batch may do better
                 encoded = repeat(error)
         return [
-            EncodedImage(one, next(encoded) if isinstance(found, np.ndarray) else found)
-            for one, found in zip(batch, decoded, strict=True)
+            EncodedImage(
+                one.waiting, next(encoded) if isinstance(one.found, np.ndarray) else one.found
+            )
+            for one in batch
         ]
-
-    def _decode(self, image: RequestImage) -> NDArray[np.uint8] | Row | Exception:
-        if image.error:
-            return Row(image.name, error=image.error)
-        try:
-            return decode(image.content, self._decoding)
-        except RefusedError as refusal:
-            return Row(image.name, error=str(refusal))
-        except Exception as error:  # the next image may do better
-            return error
 
     def _answer(self, batch: Sequence[EncodedImage]) -> None:
         """Predict images by their features, and wake the loop once for all."""
