@@ -145,6 +145,8 @@ def statuses(found: bytes) -> list[int]:
         (ASKED + b"\x16\x03\x01\r\n\r\n", [200]),  # answered before the broken one ends it
         (ASKED * 3 + b"GET /\xff HTTP/1.1\r\n\r\n" + ASKED, [200] * 3),
         (PIECES + b"z\r\n", [400]),
+        (ASKED + PIECES + b"z\r\n", [200]),
+        (ASKED * 3 + PIECES + b"z\r\n" + ASKED, [200] * 3),
         (POSTED + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", [400]),
         (POSTED + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\naa", [400]),
         (POSTED + b"Transfer-Encoding: gzip\r\n\r\na", [400]),

@@ -93,7 +93,10 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Await the next head; what is left of a body that nobody reads has as long."""
+        others = bool(self.pipeline)
         super().on_response_complete()
+        if self._refused and not others:
+            self.transport.close()
         if self._in_body and self._answered() and not self.transport.is_closing():
             self.loop.call_later(HEAD_TIME, self._close_unread, self.cycle)
 
@@ -110,8 +113,8 @@ class BoundedConnection(HttpToolsProtocol):
         """Refuse what is no HTTP, or has a huge head; where an answer has begun, just close."""
         self._refused = True
         self._stop_waiting()
-        if not self._answered() and not self._in_body:  # the broken one came behind this request
-            self.cycle.keep_alive = False
+        if self._in_body and self.pipeline:
+            self.pipeline.popleft()  # the broken one; those before it are answered
             return
         if self._in_body:
             begun = self.cycle.response_started
@@ -120,6 +123,8 @@ class BoundedConnection(HttpToolsProtocol):
             if begun:
                 self.transport.close()
                 return
+        elif not self._answered():
+            return
         content = error_content(
             "This is no HTTP request that the server can read, or its head is larger than "
             f"{MOST_HEAD_BYTES:,} bytes."
