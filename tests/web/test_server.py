@@ -8,8 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from random import Random
 
 import pytest
 
@@ -166,6 +169,44 @@ def test_broken_requests_are_told_from_the_whole_ones_before_them(
         found = exchange(port, content)
         assert statuses(found) == wanted, found
         assert found.count(b"\r\n\r\ndone") + found.count(b"done\r\n0\r\n") == wanted.count(200)
+        assert get(port) == b"done"
+        process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def broken_at_random(seed: int) -> bytes:
+    """Some requests behind each other, with a few bytes changed, lost or added in their heads."""
+    random = Random(seed)
+    whole = PIECES + b"0\r\n\r\n"
+    content = bytearray()
+    for _ in range(random.randint(1, 4)):
+        request = bytearray(random.choice([ASKED, whole, POSTED + b"Content-Length: 1\r\n\r\na"]))
+        for _ in range(random.choice([0, 0, 1, 3])):
+            place = random.randrange(len(request))
+            added = [random.randbytes(3), b"\r\n", b"Upgrade: h2c\r\n", b"Content-Length: 2\r\n"]
+            request[place : place + random.randint(0, 2)] = random.choice(added)
+        content += request
+    return bytes(content)
+
+
+def test_nothing_that_a_stranger_sends_is_a_failure_of_the_server() -> None:
+    with running() as (process, port):
+
+        def send(seed: int) -> list[int]:
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+                raw.sendall(broken_at_random(seed))
+                raw.settimeout(0.7)
+                found = b""
+                with suppress(OSError):
+                    while piece := raw.recv(65536):
+                        found += piece
+                return statuses(found)
+
+        with ThreadPoolExecutor(32) as pool:
+            answers = Counter(status for own in pool.map(send, range(400)) for status in own)
+        assert set(answers) <= {200, 400, 403}
+        assert min(answers[200], answers[400]) > 50
         assert get(port) == b"done"
         process.kill()
         assert process.stderr is not None
