@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from random import Random
 
 import pytest
@@ -301,6 +301,28 @@ def test_a_client_that_does_not_read_is_dropped(
                 found += len(piece)
         assert found < 2**24
         assert len(get(port, "/large")) == 2**24
+
+
+def test_more_connections_than_files_are_closed_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resource = pytest.importorskip("resource")
+    limits = f"import resource; resource.setrlimit({resource.RLIMIT_NOFILE}, (256, 512))\n"
+    monkeypatch.setattr(sys.modules[__name__], "SLOW_APPLICATION", limits + SLOW_APPLICATION)
+    with running() as (process, port):
+        with ExitStack() as opened:
+            many = [
+                opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+                for _ in range(600)
+            ]
+            many[0].sendall(ASKED)
+            assert many[0].recv(65536).startswith(b"HTTP/1.1 200")
+            with suppress(ConnectionError):
+                assert many[-1].recv(1) == b""
+        assert get(port) == b"done"
+        process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 def test_a_port_in_use_is_a_sentence() -> None:
