@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from random import Random
 
 import pytest
@@ -39,8 +39,17 @@ async def application(scope, receive, send):
     if scope["query_string"]:
         print("asked", flush=True)
         await asyncio.sleep(float(scope["query_string"]))
+    body = b"done"
+    if scope["path"] == "/body":
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message["body"]
+            more = message["more_body"]
+    if scope["path"] == "/large":
+        body = b"a" * 2**24
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"done"})
+    await send({"type": "http.response.body", "body": body})
 
 def serve():
     listener = bind("127.0.0.1", 0)
@@ -134,6 +143,8 @@ def test_what_is_no_http_gets_a_sentence_and_the_server_stays_silent() -> None:
 
 ASKED = b"GET /?0.3 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POSTED = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+UPGRADE = b"Connection: upgrade\r\nUpgrade: h2c\r\n"
+CLOSING = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 PIECES = POSTED + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
 
 
@@ -157,7 +168,8 @@ def statuses(found: bytes) -> list[int]:
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nA : b\r\n\r\n", [400]),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", [400]),
         (b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", [400]),
-        (POSTED + b"Connection: upgrade\r\nUpgrade: h2c\r\n\r\n" + ASKED, [200]),
+        (POSTED + UPGRADE + b"\r\n" + ASKED + CLOSING, [200] * 3),
+        ((POSTED + UPGRADE + b"Content-Length: 1\r\n\r\na") * 2000 + CLOSING, [200] * 2001),
         (PIECES + b"0\r\nHost: evil\r\n\r\n" + POSTED + b"Connection: close\r\n\r\n", [200] * 2),
         (PIECES + b"0\r\n" + b"A: b\r\n" * 2**15, [400]),
     ],
@@ -173,6 +185,22 @@ def test_broken_requests_are_told_from_the_whole_ones_before_them(
         process.kill()
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("upgrade", [b"", UPGRADE, b"Upgrade: h2c\r\n" + UPGRADE])
+def test_a_body_is_read_though_another_protocol_is_wished_for(upgrade: bytes) -> None:
+    head = b"POST /body HTTP/1.1\r\nHost: localhost\r\n" + upgrade
+    with running() as (_, port), socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+        raw.sendall(head + b"Content-Length: 3\r\n\r\na")
+        time.sleep(0.1)
+        raw.sendall(b"bc" + head + b"Transfer-Encoding: chunked\r\n\r\n1;a=b\r\n")
+        time.sleep(0.1)
+        raw.sendall(b"d\r\n0\r\nA: b\r\n\r\n" + CLOSING)
+        found = b""
+        while piece := raw.recv(65536):
+            found += piece
+        bodies = [part.split(b"\r\n")[1] for part in found.split(b"\r\n\r\n") if b"\r\n0" in part]
+        assert bodies == [b"abc", b"d", b"done"], found
 
 
 def broken_at_random(seed: int) -> bytes:
@@ -213,9 +241,17 @@ def test_nothing_that_a_stranger_sends_is_a_failure_of_the_server() -> None:
         assert process.stderr.read() == ""
 
 
-def test_a_head_in_many_pieces_is_bounded_too() -> None:
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ",
+        PIECES.replace(b"/ ", b"/body ") + b"0\r\nX: ",
+        PIECES.replace(b"/ ", b"/body ") + b"1;",
+    ],
+)
+def test_what_is_no_body_is_bounded_in_many_pieces_too(begun: bytes) -> None:
     with running() as (_, port), socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
-        raw.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        raw.sendall(begun)
         sent = 0
         with suppress(OSError):
             while sent < 2**22:
@@ -244,6 +280,49 @@ def test_a_connection_that_sends_no_whole_head_is_closed(monkeypatch: pytest.Mon
         with pytest.raises(OSError, match=r"Broken pipe|reset"):
             send_without_end(port)
         assert get(port, "/?0.6") == b"done"  # an answer may take longer
+
+
+@pytest.mark.parametrize("last", [b"", b"Connection: close\r\n"])
+def test_a_client_that_does_not_read_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, last: bytes
+) -> None:
+    assert connections.UNREAD_TIME <= 30
+    shortened = SLOW_APPLICATION.replace(
+        "\ndef serve",
+        "\nimport protofission.web.connections as c; c.UNREAD_TIME = 0.3\n\ndef serve",
+    )
+    monkeypatch.setattr(sys.modules[__name__], "SLOW_APPLICATION", shortened)
+    with running() as (_, port), socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+        raw.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n" + last + b"\r\n")
+        time.sleep(1)
+        found = 0
+        with suppress(ConnectionError):
+            while piece := raw.recv(2**20):
+                found += len(piece)
+        assert found < 2**24
+        assert len(get(port, "/large")) == 2**24
+
+
+def test_more_connections_than_files_are_closed_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resource = pytest.importorskip("resource")
+    limits = f"import resource; resource.setrlimit({resource.RLIMIT_NOFILE}, (256, 512))\n"
+    monkeypatch.setattr(sys.modules[__name__], "SLOW_APPLICATION", limits + SLOW_APPLICATION)
+    with running() as (process, port):
+        with ExitStack() as opened:
+            many = [
+                opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+                for _ in range(600)
+            ]
+            many[0].sendall(ASKED)
+            assert many[0].recv(65536).startswith(b"HTTP/1.1 200")
+            with suppress(ConnectionError):
+                assert many[-1].recv(1) == b""
+        assert get(port) == b"done"
+        process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 def test_a_port_in_use_is_a_sentence() -> None:

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import math
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -18,6 +19,10 @@ BACKLOG = 1024
 """Connections that may wait to be accepted."""
 KEEP_ALIVE = 20
 """Seconds that a connection may be idle between two requests."""
+TAKEN = 32
+"""Connections that are accepted at a time."""
+OTHER_FILES = 128 + 6 * TAKEN
+"""Files that a server may open beside its connections; some are taken before others are refused."""
 GRACE = 35.0
 """Seconds in which requests in flight are finished when the server stops."""
 
@@ -77,6 +82,25 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def connections_within_files(most: int) -> int:
+    """How many of `most` connections the system's limit of open files has room for.
+
+    The limit is raised where it may be: without files left, asyncio would try to accept without
+    pause, and log a traceback each time.
+    """
+    if sys.platform == "win32":
+        return most
+    import resource
+
+    wanted = most + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, min(most, soft - OTHER_FILES))
+    return most
+
+
 def run_server(
     app: Application,
     listener: socket.socket,
@@ -97,11 +121,17 @@ def run_server(
         grace: most seconds that requests in flight take.
     """
     uvicorn = import_optional("uvicorn", "web", "A server")
-    from protofission.web.connections import BoundedConnection
+    from protofission.web.connections import MOST_CONNECTIONS, BoundedConnection
+
+    most = connections_within_files(MOST_CONNECTIONS)
+
+    class Connection(BoundedConnection):
+        most_connections = most
 
     class Stoppable(uvicorn.Server):  # type: ignore[misc, name-defined]
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
+            listener.listen(BACKLOG)  # asyncio lets as many wait as it accepts at a time
             if self.started and started is not None:
                 started()
 
@@ -112,7 +142,7 @@ def run_server(
 
     config = uvicorn.Config(
         app,
-        http=BoundedConnection,
+        http=Connection,
         ws="none",
         loop="asyncio",
         lifespan="on",
@@ -121,7 +151,7 @@ def run_server(
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=BACKLOG,
+        backlog=TAKEN,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=math.ceil(grace),
     )
