@@ -105,8 +105,10 @@ class PredictionServer:
                     pieces.append(piece)
             except ClientDisconnect:
                 raise AnswerError(400, "The body was cut short.") from None
+            body = b"".join(pieces)
+            pieces.clear()  # else they are held as long as the body
             name = request.query_params.get("name", "image")
-            rows = await self.service.predict(b"".join(pieces), kind, name)
+            rows = await self.service.predict(body, kind, name)
         return rows_response(rows)
 
 
