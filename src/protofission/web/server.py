@@ -83,7 +83,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def connections_within_files(most: int) -> int:
-    """How many of `most` connections the system's limit of open files has room for.
+    """Bound a number of connections by what the system's limit of open files has room for.
 
     The limit is raised where it may be: without files left, asyncio would try to accept without
     pause, and log a traceback each time.

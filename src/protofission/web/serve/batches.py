@@ -34,7 +34,7 @@ Taken = TypeVar("Taken")
 
 
 class Stage(Enum):
-    """What is done with items."""
+    """Stages of the work on items."""
 
     PREPARE, BEGIN, FINISH = range(3)
 
